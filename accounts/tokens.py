@@ -21,6 +21,7 @@ from accounts import projects
 from accounts.audit_log import record_admin_entry
 from accounts.models import SCOPES, Agent, AgentToken
 from db import raw_sql
+from db.raw_sql import parse_uuid
 
 # A token anywhere in a text, for redaction.
 TOKEN_PATTERN = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", re.ASCII)
@@ -124,10 +125,10 @@ def authenticate_token(header: str | None) -> TokenIdentity | None:
     if revoked_at is not None or (expires_at is not None and expires_at <= now):
         return None
     bearer = TokenIdentity(
-        _to_uuid(token),
-        _to_uuid(project),
+        parse_uuid(token),
+        parse_uuid(project),
         bool(redacts),
-        _to_uuid(agent),
+        parse_uuid(agent),
         agent_name,
         scope,
         row[10],
@@ -135,10 +136,6 @@ def authenticate_token(header: str | None) -> TokenIdentity | None:
     if used_at is None or now - used_at >= _USED_PRECISION:
         AgentToken.objects.filter(pk=bearer.token).update(used_at=now)
     return bearer
-
-
-def _to_uuid(value: UUID | str) -> UUID:
-    return value if isinstance(value, UUID) else UUID(value)
 
 
 def _parse_timestamp(value: datetime | str | None) -> datetime | None:

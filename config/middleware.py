@@ -26,14 +26,16 @@ SEEN_PRECISION_S = 60
 COUNTS = "/counts/"  # polled by every open page, even without a person
 
 
-class NoStoreMiddleware:
+class _Middleware:
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+
+class NoStoreMiddleware(_Middleware):
     """Forbid caching of pages, unless the view has set Cache-Control itself.
 
     Runs below whitenoise, so that static files keep their long lifetime.
     """
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
@@ -41,15 +43,12 @@ class NoStoreMiddleware:
         return response
 
 
-class SignInClockMiddleware:
+class SignInClockMiddleware(_Middleware):
     """End a sign-in after 30 idle minutes, and after 12 hours in any case.
 
     The times are settings.SIGN_IN_*_S. The server deletes an ended sign-in, so that its cookie is
     worthless.
     """
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         session = request.session
@@ -73,14 +72,11 @@ def _start_clock(sender: object, request: HttpRequest, **kwargs: object) -> None
     request.session[SIGNED_IN_S] = request.session[SEEN_S] = now
 
 
-class OwnPasswordMiddleware:
+class OwnPasswordMiddleware(_Middleware):
     """Redirect people to replace a password that another person set.
 
     Until they replace it, the user may be that other person.
     """
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.path_info not in _open_to_all() and request.user.is_authenticated:
@@ -95,14 +91,11 @@ def _open_to_all() -> tuple[str, ...]:
     return "/healthz", "/readyz", *(reverse(name) for name in ("password", "sign_in", "sign_out"))
 
 
-class BusyMiddleware:
+class BusyMiddleware(_Middleware):
     """Answer 503 when the database was too busy for the page, or was lost.
 
     An empty 405 becomes a page, because people reload the address of a rejected form.
     """
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)

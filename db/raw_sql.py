@@ -44,6 +44,11 @@ def vendor_id(value: UUID) -> UUID | str:
     return value if _is_postgresql() else value.hex
 
 
+def parse_uuid(value: UUID | str) -> UUID:
+    """Convert a UUID column as statements return it on either vendor."""
+    return value if isinstance(value, UUID) else UUID(value)
+
+
 def wanted_table(sort: str) -> str:
     """Return a FROM item: `wanted_table` with the column `key` of type `sort`.
 

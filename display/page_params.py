@@ -64,3 +64,8 @@ def parse_page_place(
             place.window = Window(**{name: places[name]})
             break
     return place
+
+
+def parse_number(text: str, digits: int) -> int | None:
+    """Return a number of at most `digits` ASCII digits; None for other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None

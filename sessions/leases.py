@@ -19,7 +19,7 @@ from accounts.people import ensure_pseudonym
 from db import clock, raw_sql
 from db.clock import now_us
 from db.fields import DatabaseNow
-from db.raw_sql import vendor_id
+from db.raw_sql import parse_uuid, vendor_id
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, AppendResult, AppendStatus, Draft
 from sessions import sessions
@@ -340,7 +340,7 @@ def apply_heartbeats(
     rows = raw_sql.fetch_rows(
         _SELECT_HELD.format(among=_AMONG[vendor]), [vendor_id(project), vendor_id(agent), among]
     )
-    stored = {_to_uuid(row[0]): row for row in rows}
+    stored = {parse_uuid(row[0]): row for row in rows}
     given: dict[UUID, dict[str, Any]] = {}
     for heartbeat in heartbeats:
         row = stored.get(heartbeat.lease)
@@ -364,13 +364,13 @@ def apply_heartbeats(
     for identity, heartbeat_at_us, expires_at_us in raw_sql.fetch_rows(
         text, [orjson.dumps(list(given.values())).decode()]
     ):
-        lease = _to_uuid(identity)
+        lease = parse_uuid(identity)
         _, epoch, session, silent, _ = stored[lease]
         silence = None if silent is None else heartbeat_at_us - silent
         applied.append(
             AppliedHeartbeat(
                 lease,
-                None if session is None else _to_uuid(session),
+                None if session is None else parse_uuid(session),
                 epoch,
                 heartbeat_at_us,
                 expires_at_us,
@@ -396,7 +396,7 @@ def record_lease_progress(session: UUID, task: UUID | None) -> list[tuple[UUID, 
     lock = " ORDER BY id FOR NO KEY UPDATE" if vendor == "postgresql" else ""
     text = _PROGRESS.format(now=clock.NOW_SQL[vendor], most=_MOST[vendor], lock=lock)
     moved = raw_sql.fetch_rows(text, [vendor_id(session), vendor_id(task or NO_ID)])
-    return [(_to_uuid(lease), kind, epoch, now) for lease, kind, epoch, now in moved]
+    return [(parse_uuid(lease), kind, epoch, now) for lease, kind, epoch, now in moved]
 
 
 def record_silent_holders(most: int, received_us: int) -> int:
@@ -479,8 +479,3 @@ def _build_entry(kind: str, lease: Lease, facts: dict[str, Any], discriminator: 
         subject=lease.id,
         lease_epoch=lease.epoch,
     )
-
-
-def _to_uuid(value: UUID | str) -> UUID:
-    """Return a UUID column as plain SQL returns it on either vendor."""
-    return value if isinstance(value, UUID) else UUID(value)

@@ -16,7 +16,7 @@ from django.db import connection
 
 from accounts.origin import Origin
 from db import clock, raw_sql
-from db.raw_sql import vendor_id
+from db.raw_sql import parse_uuid, vendor_id
 from journal.entries import Draft
 from journal.models import Entry
 from sessions.fencing import LEASE_LOST_TEXT, NO_ID, build_fenced_entry
@@ -108,11 +108,14 @@ def _load_contexts(
         )
         rows = raw_sql.fetch_rows(text, [*parameters, *map(vendor_id, part)])
         for session, agent, team, lease, task, holder, epoch, is_live in rows:
-            identity = _to_uuid(session)
-            context = contexts.get(identity) or WriterContext(_to_uuid(agent), team, ())
+            identity = parse_uuid(session)
+            context = contexts.get(identity) or WriterContext(parse_uuid(agent), team, ())
             if lease is not None:
                 holding = SessionLease(
-                    None if task is None else _to_uuid(task), _to_uuid(holder), epoch, bool(is_live)
+                    None if task is None else parse_uuid(task),
+                    parse_uuid(holder),
+                    epoch,
+                    bool(is_live),
                 )
                 context = context._replace(leases=(*context.leases, holding))
             contexts[identity] = context
@@ -231,7 +234,3 @@ def reject_writer(
         standing=standing.value,
     )
     raise WriterNotAllowed(origin, draft, standing, session, task)
-
-
-def _to_uuid(value: UUID | str) -> UUID:
-    return value if isinstance(value, UUID) else UUID(value)

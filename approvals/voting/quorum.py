@@ -17,6 +17,7 @@ from accounts.models import ROLES
 from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from db import raw_sql
+from db.raw_sql import parse_uuid
 from journal.models import Entry
 
 # Why an approval does not count, in order of precedence.
@@ -131,8 +132,8 @@ def load_approvals(gates: Sequence[UUID]) -> dict[UUID, list[ApprovalVote]]:
             zip(APPROVAL_FAULTS, (not is_reviewer, not is_asked, has_interest), strict=True)
         )
         fault = next((name for name, applies in faults.items() if applies), "")
-        approvals_by_gate[_uuid(gate)].append(
-            ApprovalVote(_uuid(vote), user, step_up, characters, fault)
+        approvals_by_gate[parse_uuid(gate)].append(
+            ApprovalVote(parse_uuid(vote), user, step_up, characters, fault)
         )
     return approvals_by_gate
 
@@ -169,7 +170,3 @@ def build_uncounted_facts(approvals: Sequence[ApprovalVote]) -> dict[str, dict[s
     """
     uncounted = {approval.vote.hex: approval.fault for approval in approvals if approval.fault}
     return {"uncounted": uncounted} if uncounted else {}
-
-
-def _uuid(value: UUID | str) -> UUID:
-    return value if isinstance(value, UUID) else UUID(hex=value)

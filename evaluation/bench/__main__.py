@@ -5,12 +5,9 @@ Prints a table and writes the same as JSON. `--quick` does less of everything; `
 """
 
 import argparse
-import datetime
 import os
-import platform
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from evaluation.bench import (
     approvals,
@@ -36,6 +32,7 @@ from evaluation.bench.installation import (
     VENDORS,
     Installation,
     clone,
+    describe_run,
     install,
     provide_cluster,
     serve,
@@ -114,7 +111,9 @@ def main() -> int:
     ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends all child processes
     began = time.time()
-    report = Report(_describe_run(size))
+    report = Report(
+        describe_run() | {"load_before": round(os.getloadavg()[0], 2), "size": vars(size)}
+    )
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=_make_folder(options.out)))
     # PostgreSQL keeps its data outside home folders, and a socket's path must be short.
     # `embedded:` creates the folder and refuses an existing one.
@@ -218,26 +217,6 @@ def _record_time(vendor: str, part: str) -> Iterator[None]:
 def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _describe_run(size: Size) -> dict[str, Any]:
-    """Return what readers of the figures need to know about the run."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    return {
-        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "processors": len(os.sched_getaffinity(0)),
-        "load_before": round(os.getloadavg()[0], 2),
-        "size": vars(size),
-    }
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ The benchmark uses Gatebook's commands, HTTP, the tables that it fills, and the 
 """
 
 import ctypes
+import datetime
 import http.client
 import os
+import platform
 import re
 import shutil
 import signal
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from evaluation.bench import procfs
@@ -29,6 +32,24 @@ QUIET_WITHIN_S = 30
 STOP_WITHIN_S = 10
 PR_SET_PDEATHSIG = 1
 VENDORS = ("sqlite", "postgresql")
+
+
+def describe_run() -> dict[str, Any]:
+    """Return what readers of the figures need to know about the run."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    return {
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": commit,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processors": len(os.sched_getaffinity(0)),
+    }
 
 
 @dataclass

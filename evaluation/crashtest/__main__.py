@@ -6,13 +6,10 @@ sqlite]
 """
 
 import argparse
-import datetime
 import json
 import os
-import platform
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from evaluation.bench.installation import ROOT, VENDORS, provide_cluster
+from evaluation.bench.installation import ROOT, VENDORS, describe_run, provide_cluster
 from evaluation.crashtest import agent_crashes, report, server, suites
 from evaluation.crashtest.checker import Findings
 from evaluation.crashtest.clock import Clock
@@ -56,7 +53,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends all child processes
     began = time.time()
     folder = Path(tempfile.mkdtemp(prefix="rig-"))
-    results: dict[str, Any] = {"about": describe_run(options.tier), "databases": {}}
+    results: dict[str, Any] = {
+        "about": {"tier": options.tier} | describe_run(),
+        "databases": {},
+    }
     name = f"evaluation-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}-{options.database or 'both'}.json"
     file = options.out / name
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -192,25 +192,6 @@ def _merge_runs(runs: list[dict[str, Any]]) -> dict[str, Any]:
         for vendor, figures in part["databases"].items():
             merged["databases"].setdefault(vendor, {}).update(figures)
     return merged
-
-
-def describe_run(tier: str) -> dict[str, Any]:
-    """Return what readers of the figures need to know about the run."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
-    return {
-        "tier": tier,
-        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "processors": os.cpu_count(),
-    }
 
 
 def _parse_arguments() -> argparse.Namespace:

@@ -4,6 +4,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -66,9 +67,9 @@ def crash_by_killing(
     for line in lines:
         name, _, answers = line.partition("\t")
         world = context.world()
-        runner.run_killed(
-            context, cases[name], world, [int(answer) for answer in answers], crashes, tricks
-        )
+        live = partial(runner.run_agent_life, context, cases[name], world)
+        choices = Choices(crashes, tricks, line=[int(answer) for answer in answers])
+        runner.run_killed(live, choices, world)
         findings.check_run(
             log,
             world,

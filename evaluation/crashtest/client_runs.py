@@ -4,10 +4,8 @@ Every life is a process that SIGKILL ends. The agent may die after every answer 
 and after every request to the remote. Its waits move the injected clock.
 """
 
-import os
-import signal
-import traceback
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import gatebook_client as gatebook
@@ -18,7 +16,7 @@ from evaluation.crashtest.checker import Findings
 from evaluation.crashtest.contention import answer_gate
 from evaluation.crashtest.domain import Case
 from evaluation.crashtest.remote import LostAnswer, Oracle, Rejected, Remote
-from evaluation.crashtest.runner import MOST_LIVES, RunContext
+from evaluation.crashtest.runner import RunContext, run_killed
 from evaluation.crashtest.schedules import Choices, explore
 from evaluation.crashtest.server import Installation
 
@@ -38,7 +36,8 @@ def crash_by_killing(
 
         def run(choices: Choices, case: Case = case) -> str:
             world = context.world()
-            _run_lives(installation, at, case, world, choices)
+            live = partial(_run_life, installation, at, case, world)
+            run_killed(live, choices, f"{case.name}, {world}")
             return world
 
         for choices, world in explore(crashes, 1, run, every=False):
@@ -50,70 +49,6 @@ def crash_by_killing(
 
 def _make_no_substrate(*_arguments: Any) -> Any:
     raise NotImplementedError
-
-
-def _run_lives(
-    installation: Installation, at: Oracle, case: Case, world: str, choices: Choices
-) -> None:
-    for life in range(1, MOST_LIVES + 1):
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            _run_child(installation, at, case, world, choices, life, writing)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as reports:
-            spent = reports.read()
-        _, status = os.waitpid(child, 0)
-        taken = [(answer, options) for answer, options in zip(spent[::2], spent[1::2], strict=True)]
-        choices.taken += taken
-        choices.tricks -= sum(options > 2 for _, options in taken)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
-            return
-        if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
-            raise RuntimeError(
-                f"{case.name}, {world}: a life ended with {status}; {choices.replay}"
-            )
-        choices.crashes -= 1
-    raise RuntimeError(f"{world}: more deaths than the schedule has")
-
-
-def _run_child(
-    installation: Installation,
-    at: Oracle,
-    case: Case,
-    world: str,
-    choices: Choices,
-    life: int,
-    writing: int,
-) -> None:
-    code = 1
-    try:
-        left = list(choices.line)[len(choices.taken) :]
-        own = _ReportingChoices(
-            choices.crashes,
-            choices.tricks,
-            False,
-            left,
-            lambda: os.kill(os.getpid(), signal.SIGKILL),
-        )
-        own.pipe = writing
-        _run_life(installation, at, case, world, own, life)
-        code = 0
-    except Exception:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-class _ReportingChoices(Choices):
-    """Choices of a process that dies. Each is reported before it takes effect."""
-
-    pipe = -1
-
-    def _take(self, options: int) -> int:
-        answer = super()._take(options)
-        os.write(self.pipe, bytes((answer, options)))
-        return answer
 
 
 class _TickingTransport(httpx.BaseTransport):

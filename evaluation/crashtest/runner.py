@@ -47,54 +47,52 @@ def run(context: RunContext, case: Case, world: str, choices: Choices) -> None:
     """Run one schedule: after each death a new process starts that knows only the substrate."""
     for life in range(1, MOST_LIVES + 1):
         try:
-            _run_life(context, case, world, choices, life)
+            run_agent_life(context, case, world, choices, life)
             return
         except Killed:
             pass
     raise RuntimeError(f"{world}: more deaths than the schedule has")
 
 
-def run_killed(
-    context: RunContext, case: Case, world: str, line: list[int], crashes: int, tricks: int
-) -> None:
-    """Run one schedule with real deaths: every life is a process, and a kill is SIGKILL."""
-    used = 0
+def run_killed(run_life: Callable[[Choices, int], None], choices: Choices, name: str) -> None:
+    """Run one schedule with real deaths: every life is a process, and a kill is SIGKILL.
+
+    `choices` receives the answers of all lives.
+    """
     for life in range(1, MOST_LIVES + 1):
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            _run_child(context, case, world, line[used:], crashes, tricks, life, writing)
+            _run_child(run_life, choices, life, writing)
         os.close(writing)
         with os.fdopen(reading, "rb") as reports:
             spent = reports.read()  # reads until the child ends
         _, status = os.waitpid(child, 0)
+        taken = list(zip(spent[::2], spent[1::2], strict=True))
+        choices.taken += taken
+        choices.tricks -= sum(options > 2 for _, options in taken)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             return
         if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
-            raise RuntimeError(f"{world}: a life ended with {status}")
-        used += len(spent)
-        tricks -= spent.count(b"a")
-        crashes -= 1
-    raise RuntimeError(f"{world}: more deaths than the schedule has")
+            raise RuntimeError(f"{name}: a life ended with {status}; {choices.replay}")
+        choices.crashes -= 1
+    raise RuntimeError(f"{name}: more deaths than the schedule has")
 
 
 def _run_child(
-    context: RunContext,
-    case: Case,
-    world: str,
-    line: list[int],
-    crashes: int,
-    tricks: int,
-    life: int,
-    writing: int,
+    run_life: Callable[[Choices, int], None], choices: Choices, life: int, writing: int
 ) -> None:
-    choices = _ReportingChoices(
-        crashes, tricks, line=line, kill=lambda: os.kill(os.getpid(), signal.SIGKILL)
+    own = _ReportingChoices(
+        choices.crashes,
+        choices.tricks,
+        choices.every,
+        choices.line[len(choices.taken) :],
+        lambda: os.kill(os.getpid(), signal.SIGKILL),
     )
-    choices.pipe = writing
+    own.pipe = writing
     code = 1
     try:
-        _run_life(context, case, world, choices, life)
+        run_life(own, life)
         code = 0
     except Exception:
         traceback.print_exc()
@@ -102,18 +100,21 @@ def _run_child(
         os._exit(code)
 
 
-@dataclass
 class _ReportingChoices(Choices):
-    """Choices of a process that dies. Each is reported at once as one byte."""
+    """Choices of a process that dies. Each is reported before it takes effect."""
 
-    pipe: int = -1
+    pipe = -1
 
     def _take(self, options: int) -> int:
-        os.write(self.pipe, b"t" if options == 2 else b"a")
-        return super()._take(options)
+        answer = super()._take(options)
+        os.write(self.pipe, bytes((answer, options)))
+        return answer
 
 
-def _run_life(context: RunContext, case: Case, world: str, choices: Choices, life: int) -> None:
+def run_agent_life(
+    context: RunContext, case: Case, world: str, choices: Choices, life: int
+) -> None:
+    """Run the agent until it is done or killed."""
     remote = Remote(context.oracle, world, choices)
     if life > 1 and case.away_s:
         context.clock.advance_to(context.clock.now_us() + case.away_s * 1_000_000)

@@ -15,6 +15,7 @@ from ledger.fold import compensation as fold_compensation
 from ledger.fold.apply import Fact
 from ledger.models import Attempt, Effect
 from ledger.store.effect_rows import AttemptRow, EffectRow
+from ledger.store.writer import is_not_plan
 
 # Placeholder for text that no replay reads, followed by the position of the entry whose body has it
 # (see search_text.py).
@@ -117,7 +118,7 @@ class EffectRebuilder:
             # These flags hold for one transaction.
             folded.row.spent_by, folded.row.replanned, folded.row.gave_way = 0, False, None
             folded.row.recalled = False
-            for fact in sorted(effect_facts, key=_plans_first):
+            for fact in sorted(effect_facts, key=is_not_plan):
                 folded.told_by[fact.mark] = fact.position
                 apply.fold_fact(
                     folded.row, folded.attempts, fact, gated_commands.classify_observation
@@ -329,10 +330,6 @@ def _resolution_fact(effect: UUID, entry: PastEntry) -> Fact:
         attempt=number,
         values={"answer": entry.facts["answer"], "external_reference": reference},
     )
-
-
-def _plans_first(fact: Fact) -> bool:
-    return fact.kind != "effect.planned"
 
 
 def _set_permission(row: EffectRow, permission: str, basis_facts: Mapping[str, Any]) -> None:

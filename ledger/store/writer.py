@@ -207,7 +207,7 @@ def fold_facts(
     for identity, effect_facts in facts.items():
         row, numbered = rows[identity], attempts.setdefault(identity, {})
         violations = names[identity] = []
-        for fact in sorted(effect_facts, key=_is_not_plan):
+        for fact in sorted(effect_facts, key=is_not_plan):
             if fact.position in repeated:
                 fact.values |= policy_result.policy_result_of_effect(row)._asdict()
             violations += apply.fold_fact(row, numbered, fact, observe)
@@ -215,7 +215,7 @@ def fold_facts(
     return names
 
 
-def _is_not_plan(fact: Fact) -> bool:
+def is_not_plan(fact: Fact) -> bool:
     """Sort the plans of a batch first, so that its other facts see them."""
     return fact.kind != "effect.planned"
 

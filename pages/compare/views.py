@@ -11,6 +11,7 @@ from accounts.access import MemberRequest, member_required
 from db.clock import now_us
 from db.errors import ChangeRefused
 from display import references
+from display.page_params import parse_number
 from display.time_limit import limit_view
 from pages.compare import data, diff
 from pages.compare.data import ComparedSession, Comparison
@@ -60,7 +61,7 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
     only = request.GET.get("only") == "differences"
     lines = [line for line in comparison.lines if line.sign != "="] if only else comparison.lines
     rows = diff.collapse_equal_lines(lines, show_all=all_rows)
-    start = _parse_start(request.GET.get("from", ""))
+    start = parse_number(request.GET.get("from", ""), 5) or 0
     page_rows = rows[start : start + ROWS_PER_PAGE]
     data.add_call_summaries(row.first for row in page_rows if len(row.lines) == 1)
     counts = diff.count_lines(comparison.lines)
@@ -94,10 +95,6 @@ def _load_session(request: MemberRequest, identity: UUID) -> Session:
     if row is None:
         raise Http404
     return row
-
-
-def _parse_start(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def _comparison_to_json(comparison: Comparison) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
 from display import handles, references
-from display.page_params import parse_page_place
+from display.page_params import parse_number, parse_page_place
 from display.references import Reference
 from display.time_limit import limit_view
 from investigation.incidents import incidents
@@ -151,13 +151,12 @@ def change_incident_page(request: MemberRequest, incident: UUID) -> HttpResponse
     incident_row, sent = _get_incident(request, incident), _form_values(request)
 
     def change() -> str:
-        if not (
-            sent["version"].isascii() and sent["version"].isdigit() and len(sent["version"]) < 10
-        ):
+        version = parse_number(sent["version"], 9)
+        if version is None:
             raise IncidentConflictError(
                 "The form has no version. Nothing was saved; check the current values below."
             )
-        version, owner = int(sent["version"]), _find_owner(request, sent["owner"])
+        owner = _find_owner(request, sent["owner"])
         title, state, why = sent["title"], sent["state"], sent["reason"]
         changed = retry.run_with_retry(
             lambda: incidents.change_incident(

@@ -17,6 +17,7 @@ from accounts.models import Agent
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
+from display.page_params import parse_number
 from sessions import capacity, messages
 from sessions.models import Capacity, Session
 
@@ -152,8 +153,7 @@ def _send(request: MemberRequest, about: MessageScope) -> HttpResponse:
 def _render_page(
     request: MemberRequest, about: MessageScope, form: MessageForm, status: int = 200
 ) -> HttpResponse:
-    before = request.GET.get("before", "")
-    below = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    below = parse_number(request.GET.get("before", ""), 18)
     letters = messages.load_messages_about(
         request.membership.project.id, about.agent, about.session, below, PAGE + 1
     )

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 from accounts.access import MemberRequest, member_required
 from db import retry
 from db.errors import ChangeRefused
+from display.page_params import parse_number
 from investigation.models import SavedQuery
 from investigation.saved_queries import saved_queries as search_saved_queries
 from pages.search import alert_views
@@ -85,7 +86,6 @@ def _apply_form(request: MemberRequest, query: SavedQuery) -> str:
     if form.get("do") == "delete":
         retry.run_with_retry(lambda: search_saved_queries.delete_saved_query(query, request.user))
         return f"Deleted “{query.name}”."
-    version = form.get("version", "")
     is_changed = retry.run_with_retry(
         lambda: search_saved_queries.change_saved_query(
             query,
@@ -93,9 +93,7 @@ def _apply_form(request: MemberRequest, query: SavedQuery) -> str:
             form.get("name", ""),
             form.get("q", ""),
             shared=form.get("shared") == "1",
-            version=int(version)
-            if version.isascii() and version.isdigit() and len(version) < 10
-            else 0,
+            version=parse_number(form.get("version", ""), 9) or 0,
         )
     )
     return "Saved." if is_changed else "Nothing changed."

@@ -10,7 +10,7 @@ from django.http import QueryDict
 from accounts.access import PROJECT_PARAMETER
 from display import urls_of_rows
 from display.handles import parse_position
-from display.page_params import PagePlace
+from display.page_params import PagePlace, parse_number
 from investigation.query import compiler, edit
 from investigation.query.parser.ast import Query, QueryError
 
@@ -86,7 +86,7 @@ def parse_search_request(
         after=places.get("after"),
         with_facets=with_facets,
         part=part,
-        compared=_parse_number(str(parameters.get("apart", ""))),
+        compared=parse_number(str(parameters.get("apart", "")), 3) or 0,
     )
 
 
@@ -116,7 +116,3 @@ def _parse_text(text: str) -> tuple[Query | None, QueryError | None]:
         return compiler.parse_query(text), None
     except QueryError as error:
         return None, error
-
-
-def _parse_number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0

@@ -11,6 +11,7 @@ from accounts.access import MemberRequest, member_required
 from accounts.people import ensure_pseudonym
 from db.clock import now_us
 from display import access_log, time_limit
+from display.page_params import parse_number
 from investigation.query import autocomplete, docs
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser import values
@@ -82,10 +83,9 @@ def complete_query_page(request: MemberRequest) -> HttpResponse:
 
     `q` is the query, `at` the number of characters before the cursor.
     """
-    text, at = request.GET.get("q", ""), request.GET.get("at", "")
-    place = int(at) if at.isascii() and at.isdigit() and len(at) < 6 else len(text)
+    text, place = request.GET.get("q", ""), parse_number(request.GET.get("at", ""), 5)
     completions = autocomplete.complete_query(
-        text.replace("\0", ""), place, request.membership.project
+        text.replace("\0", ""), len(text) if place is None else place, request.membership.project
     )
     return render(request, "pages/search/_completions.html", {"completions": completions})
 

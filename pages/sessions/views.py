@@ -13,7 +13,7 @@ from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
 from db.clock import now_us
 from display import display_state, effect_table, keyset_pagination
-from display.page_params import PagePlace, parse_page_place
+from display.page_params import PagePlace, parse_number, parse_page_place
 from display.time_limit import limit_view
 from investigation.bundles import imported_gates
 from ledger import stops as ledger_stops
@@ -128,13 +128,8 @@ def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
         return render(
             request, "pages/timeline/timeline.html", _timeline_context(request, row, now_us())
         )
-    since = request.GET.get("since", "")
-    if (
-        since.isascii()
-        and since.isdigit()
-        and len(since) < 19
-        and not effect_table.has_news(row, int(since))
-    ):
+    since = parse_number(request.GET.get("since", ""), 18)
+    if since is not None and not effect_table.has_news(row, since):
         return HttpResponse(status=204)
     return render(
         request, "pages/timeline/_timeline.html", _timeline_context(request, row, now_us())

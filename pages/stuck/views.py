@@ -15,6 +15,7 @@ from accounts.header_counts import load_project_status
 from db import jobs
 from db.clock import now_us
 from db.errors import ChangeRefused
+from display.page_params import parse_number
 from monitoring.stuck import actions, board, explain
 from monitoring.stuck.rules import RULES, RULES_VERSION
 from pages.sessions import data
@@ -29,7 +30,7 @@ def stuck(request: MemberRequest) -> HttpResponse:
     """Show the board. A poll (`since`) gets the refresh link, or 204 without a change."""
     is_mine, cause = request.GET.get("mine") == "1", request.GET.get("cause", "")
     cause = cause if board.is_cause(cause) else ""
-    start = _parse_offset(request.GET.get("from", ""))
+    start = parse_number(request.GET.get("from", ""), 5) or 0
     standing, now = load_project_status(request), now_us()
     board_now = board.load_board(
         request.membership.project,
@@ -136,10 +137,6 @@ def session_why(request: MemberRequest, session: UUID) -> HttpResponse:
         "pages/stuck/explain.html",
         {"agent_session": agent_session, "why": explain.explain_session(agent_session, now_us())},
     )
-
-
-def _parse_offset(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
 def _pause_end(words: str | None, now: int) -> int | None:

@@ -16,6 +16,7 @@ from django.db.models import F, Q, QuerySet
 
 from display import display_state, effect_table, keyset_pagination
 from display.effect_table import EffectFilters
+from display.page_params import parse_number
 from journal import imported_entries, summaries
 from journal.models import Entry
 from ledger.models import Effect
@@ -81,10 +82,8 @@ ENTRY_COLUMNS: Final = (
 
 def parse_size(query: Mapping[str, str]) -> int:
     """Return the window size: the known size nearest to the one in the query string."""
-    text = query.get("size", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 6):
-        return DEFAULT_SIZE
-    return min(SIZES, key=lambda size: abs(size - int(text)))
+    wanted = parse_number(query.get("size", ""), 5)
+    return DEFAULT_SIZE if wanted is None else min(SIZES, key=lambda size: abs(size - wanted))
 
 
 def parse_clock(query: Mapping[str, str], session: Session | None = None) -> str:
