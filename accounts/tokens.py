@@ -21,7 +21,7 @@ from accounts import projects
 from accounts.audit_log import record_admin_entry
 from accounts.models import SCOPES, Agent, AgentToken
 from db import raw_sql
-from db.raw_sql import parse_uuid
+from db.raw_sql import read_uuid
 
 # A token anywhere in a text, for redaction.
 TOKEN_PATTERN = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", re.ASCII)
@@ -125,10 +125,10 @@ def authenticate_token(header: str | None) -> TokenIdentity | None:
     if revoked_at is not None or (expires_at is not None and expires_at <= now):
         return None
     bearer = TokenIdentity(
-        parse_uuid(token),
-        parse_uuid(project),
+        read_uuid(token),
+        read_uuid(project),
         bool(redacts),
-        parse_uuid(agent),
+        read_uuid(agent),
         agent_name,
         scope,
         row[10],

@@ -15,7 +15,7 @@ from sessions import lookup, sessions, writers
 from sessions.models import Session
 
 
-def find_session_id(project: UUID, reference: str) -> UUID:
+def require_session_id(project: UUID, reference: str) -> UUID:
     """Return the id of a session by id or key. Problem 404 if it does not exist."""
     try:
         return lookup.load_session(project, reference).id

@@ -44,7 +44,7 @@ def vendor_id(value: UUID) -> UUID | str:
     return value if _is_postgresql() else value.hex
 
 
-def parse_uuid(value: UUID | str) -> UUID:
+def read_uuid(value: UUID | str) -> UUID:
     """Convert a UUID column as statements return it on either vendor."""
     return value if isinstance(value, UUID) else UUID(value)
 

@@ -19,7 +19,7 @@ from accounts.people import ensure_pseudonym
 from db import clock, raw_sql
 from db.clock import now_us
 from db.fields import DatabaseNow
-from db.raw_sql import parse_uuid, vendor_id
+from db.raw_sql import read_uuid, vendor_id
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, AppendResult, AppendStatus, Draft
 from sessions import sessions
@@ -340,7 +340,7 @@ def apply_heartbeats(
     rows = raw_sql.fetch_rows(
         _SELECT_HELD.format(among=_AMONG[vendor]), [vendor_id(project), vendor_id(agent), among]
     )
-    stored = {parse_uuid(row[0]): row for row in rows}
+    stored = {read_uuid(row[0]): row for row in rows}
     given: dict[UUID, dict[str, Any]] = {}
     for heartbeat in heartbeats:
         row = stored.get(heartbeat.lease)
@@ -364,13 +364,13 @@ def apply_heartbeats(
     for identity, heartbeat_at_us, expires_at_us in raw_sql.fetch_rows(
         text, [orjson.dumps(list(given.values())).decode()]
     ):
-        lease = parse_uuid(identity)
+        lease = read_uuid(identity)
         _, epoch, session, silent, _ = stored[lease]
         silence = None if silent is None else heartbeat_at_us - silent
         applied.append(
             AppliedHeartbeat(
                 lease,
-                None if session is None else parse_uuid(session),
+                None if session is None else read_uuid(session),
                 epoch,
                 heartbeat_at_us,
                 expires_at_us,
@@ -396,7 +396,7 @@ def record_lease_progress(session: UUID, task: UUID | None) -> list[tuple[UUID, 
     lock = " ORDER BY id FOR NO KEY UPDATE" if vendor == "postgresql" else ""
     text = _PROGRESS.format(now=clock.NOW_SQL[vendor], most=_MOST[vendor], lock=lock)
     moved = raw_sql.fetch_rows(text, [vendor_id(session), vendor_id(task or NO_ID)])
-    return [(parse_uuid(lease), kind, epoch, now) for lease, kind, epoch, now in moved]
+    return [(read_uuid(lease), kind, epoch, now) for lease, kind, epoch, now in moved]
 
 
 def record_silent_holders(most: int, received_us: int) -> int:

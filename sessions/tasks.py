@@ -13,7 +13,7 @@ from django.db.models.functions import Greatest
 from accounts.origin import Origin, RepeatedKey
 from db import raw_sql
 from db.ids import derive_uuid
-from db.raw_sql import parse_uuid, vendor_id
+from db.raw_sql import read_uuid, vendor_id
 from db.text import to_column_text
 from journal import entries
 from journal.entries import AppendStatus
@@ -137,7 +137,7 @@ def _load_ancestors(task: UUID) -> set[UUID]:
         for value in row
         if value is not None
     }
-    return {parse_uuid(value) for value in identifiers}
+    return {read_uuid(value) for value in identifiers}
 
 
 def count_open_subtasks(task: Task) -> int:

@@ -16,7 +16,7 @@ from django.db import connection
 
 from accounts.origin import Origin
 from db import clock, raw_sql
-from db.raw_sql import parse_uuid, vendor_id
+from db.raw_sql import read_uuid, vendor_id
 from journal.entries import Draft
 from journal.models import Entry
 from sessions.fencing import LEASE_LOST_TEXT, NO_ID, build_fenced_entry
@@ -108,12 +108,12 @@ def _load_contexts(
         )
         rows = raw_sql.fetch_rows(text, [*parameters, *map(vendor_id, part)])
         for session, agent, team, lease, task, holder, epoch, is_live in rows:
-            identity = parse_uuid(session)
-            context = contexts.get(identity) or WriterContext(parse_uuid(agent), team, ())
+            identity = read_uuid(session)
+            context = contexts.get(identity) or WriterContext(read_uuid(agent), team, ())
             if lease is not None:
                 holding = SessionLease(
-                    None if task is None else parse_uuid(task),
-                    parse_uuid(holder),
+                    None if task is None else read_uuid(task),
+                    read_uuid(holder),
                     epoch,
                     bool(is_live),
                 )

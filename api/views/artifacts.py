@@ -21,7 +21,7 @@ from api.endpoint import (
     post_command,
 )
 from api.path_converters import resolve_path
-from api.preconditions import find_session_id
+from api.preconditions import require_session_id
 from api.problems import Problem, build_effect_not_found
 from api.reply import Reply
 from api.schemas import core
@@ -39,7 +39,7 @@ def record_artifact(
     call: Call, fields: core.RecordArtifact, origin: Origin, _path: dict[str, UUID]
 ) -> Reply:
     """Record an artifact by its hash. Its bytes can be uploaded afterwards."""
-    session = find_session_id(call.project, fields.session)
+    session = require_session_id(call.project, fields.session)
     writers.require_writer(origin, session, "artifact.recorded")
     if (
         refuse := lease_conflicts.check_lease_epoch(origin, session, "artifact.recorded")

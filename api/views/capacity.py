@@ -10,7 +10,7 @@ from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import DEFAULT_LIMIT, MAX_LIMIT, parse_parameters, parse_whole_number
-from api.preconditions import find_session_id
+from api.preconditions import require_session_id
 from api.problems import Problem
 from api.reply import Reply
 from api.schemas.messages import ReportCapacity
@@ -28,7 +28,7 @@ def report_capacity(
     if all(value is None for value in values.values()):
         detail = f"The report is empty. Send at least one of {', '.join(capacity.CAPACITY_FIELDS)}."
         raise Problem(422, "invalid", detail)
-    session = find_session_id(call.project, fields.session) if fields.session else None
+    session = require_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
         and (refuse := lease_conflicts.check_lease_epoch(origin, session, "capacity.reported"))
@@ -45,7 +45,7 @@ def report_capacity(
 def list_capacity(call: Call) -> HttpResponse:
     """List the latest report of each agent, per session and overall, newest first."""
     params = parse_parameters(call.request, {"session", "agent", "limit"})
-    session = find_session_id(call.project, params["session"]) if "session" in params else None
+    session = require_session_id(call.project, params["session"]) if "session" in params else None
     agent = None
     if "agent" in params:
         agent = (

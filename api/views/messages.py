@@ -10,7 +10,7 @@ from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import MAX_LIMIT, check_choice, parse_parameters, parse_whole_number
-from api.preconditions import check_preconditions, find_session_id, lock_session_of_call
+from api.preconditions import check_preconditions, lock_session_of_call, require_session_id
 from api.problems import Problem
 from api.reply import Reply
 from api.schemas.messages import ReadMessage, SendMessage
@@ -33,7 +33,7 @@ def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[st
                 f" `{messages.SHARED_INBOX}`."
             )
             raise Problem(422, "agent_unknown", detail, pointer="/to")
-    session = find_session_id(call.project, fields.session) if fields.session else None
+    session = require_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
         and (refuse := lease_conflicts.check_lease_epoch(origin, session, "message.sent"))
@@ -70,7 +70,9 @@ def list_messages(call: Call) -> HttpResponse:
         call.token.agent,
         boxes=(params["box"],) if "box" in params else messages.INBOXES,
         unread=params.get("unread") != "0",
-        session=find_session_id(call.project, params["session"]) if "session" in params else None,
+        session=require_session_id(call.project, params["session"])
+        if "session" in params
+        else None,
         after=parse_whole_number(params, "after", 0, 2**63 - 1),
         limit=limit + 1,
     )

@@ -17,7 +17,7 @@ from accounts.models import ROLES
 from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from db import raw_sql
-from db.raw_sql import parse_uuid
+from db.raw_sql import read_uuid
 from journal.models import Entry
 
 # Why an approval does not count, in order of precedence.
@@ -132,8 +132,8 @@ def load_approvals(gates: Sequence[UUID]) -> dict[UUID, list[ApprovalVote]]:
             zip(APPROVAL_FAULTS, (not is_reviewer, not is_asked, has_interest), strict=True)
         )
         fault = next((name for name, applies in faults.items() if applies), "")
-        approvals_by_gate[parse_uuid(gate)].append(
-            ApprovalVote(parse_uuid(vote), user, step_up, characters, fault)
+        approvals_by_gate[read_uuid(gate)].append(
+            ApprovalVote(read_uuid(vote), user, step_up, characters, fault)
         )
     return approvals_by_gate
 
