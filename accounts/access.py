@@ -135,7 +135,7 @@ def role_required(
             if named is not None:
                 return render_link_of_other_project(cast(MemberRequest, request), named, "link")
             if not has_role(membership, role):
-                return render_role_missing(request, role)
+                return render(request, "accounts/lacks_role.html", {"role": role}, status=403)
             return view(cast(MemberRequest, request), *args, **kwargs)
 
         checked_view.required_role = role  # type: ignore[attr-defined]  # read by the role matrix of the tests
@@ -196,11 +196,6 @@ def redirect_to_sign_in(request: HttpRequest) -> HttpResponse:
     if request.method in ("GET", "HEAD"):
         return redirect_to_login(request.get_full_path())
     return redirect_to_login("/")
-
-
-def render_role_missing(request: HttpRequest, role: str) -> HttpResponse:
-    """Return the page for members whose role is too low."""
-    return render(request, "accounts/lacks_role.html", {"role": role}, status=403)
 
 
 def render_form_of_other_project(request: MemberRequest) -> HttpResponse:

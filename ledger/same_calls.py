@@ -48,16 +48,11 @@ class SameCallLink(NamedTuple):
         }
 
 
-def is_repeatable_tool(project: UUID, tool: str) -> bool:
-    """True if repeating a call does no more than making it once."""
-    return cache.load_tool(project, tool).tool_class in REPEATABLE_CLASSES
-
-
 def find_unknown_calls(
     project: UUID, session: UUID, tool: str, intent: str, most: int = MAX_LINKS
 ) -> list[UUID]:
     """Return other sessions' equal calls of unknown outcome, oldest first."""
-    if is_repeatable_tool(project, tool):
+    if cache.load_tool(project, tool).tool_class in REPEATABLE_CLASSES:
         return []
     conditions = [vendor_id(project), intent, vendor_id(session)]
     records = raw_sql.fetch_rows(

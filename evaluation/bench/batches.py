@@ -6,7 +6,7 @@ from typing import Final
 from evaluation.bench import clients, db_baseline
 from evaluation.bench.installation import Installation, Server, clone
 from evaluation.bench.report import Report, percentile
-from evaluation.bench.workload import WORKLOADS, Batch, Writer
+from evaluation.bench.workload import WORKLOADS, Writer
 
 CLIENTS: Final = 2
 AGENT: Final = "bench"
@@ -96,7 +96,9 @@ def _measure_server(
     items = sum(batch.items for part in sent for batch in part)
     for kind, status in (("", "created"), ("again ", "duplicate")):
         before, database = server.cpu_s(), server.database_cpu_s()
-        spent = clients.run_together([_make_client(server, token, part, status) for part in sent])
+        spent = clients.run_together(
+            [clients.post_batches(server.port, token, part, status=status) for part in sent]
+        )
         used = server.cpu_s() - before
         seen.setdefault((workload, f"{kind}cpu"), []).append(1000 * used / items)
         seen.setdefault((workload, f"{kind}database"), []).append(
@@ -105,10 +107,6 @@ def _measure_server(
         seen.setdefault((workload, f"{kind}rate"), []).append(items / spent.wall_s)
         seen.setdefault((workload, f"{kind}p50"), []).append(1000 * percentile(spent.all, 0.5))
         seen.setdefault((workload, f"{kind}p99"), []).append(1000 * percentile(spent.all, 0.99))
-
-
-def _make_client(server: Server, token: str, batches: list[Batch], status: str) -> clients.Work:
-    return clients.post_batches(server.port, token, batches, status=status)
 
 
 def _add_figures(report: Report, vendor: str, seen: dict[tuple[str, str], list[float]]) -> None:

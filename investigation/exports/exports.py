@@ -205,7 +205,8 @@ def _pieces_with_heartbeat(export: Export, wanted: ExportPlan) -> Iterator[bytes
 
 def _send_heartbeat(export: Export, **values: int) -> None:
     job_heartbeats.record_heartbeat("exports")
-    if not _claimed(export, export.tries).update(heartbeat_at_us=now_us(), **values):
+    claimed = Export.objects.filter(pk=export.pk, tries=export.tries, state="running")
+    if not claimed.update(heartbeat_at_us=now_us(), **values):
         raise _LostError
 
 
@@ -213,10 +214,6 @@ def _end_export(export: Export, tries: int, *, state: str, **values: int | str) 
     done = {"rows_done": export.rows_done} if state == "done" else {}
     changed = Export.objects.filter(pk=export.pk, tries=tries, state__in=["waiting", "running"])
     return bool(changed.update(state=state, ended_at_us=now_us(), **done, **values))
-
-
-def _claimed(export: Export, tries: int) -> "QuerySet[Export]":
-    return Export.objects.filter(pk=export.pk, tries=tries, state="running")
 
 
 def _remove_old_files() -> None:

@@ -153,7 +153,8 @@ def _compile_term(term: Term, entity: Entity, context: CompileContext) -> RowTes
         )
     if term.name == "has":
         return union_tests(
-            _compile_has(value.text, value.at, entity) for value in _require_plain_values(term)
+            get_field(value.text, entity, value.at).present()
+            for value in _require_plain_values(term)
         )
     if term.name in ("since", "until"):
         return _compile_time_bound(term, entity, context)
@@ -203,10 +204,6 @@ def _compile_flag(name: str, at: int, entity: Entity, context: CompileContext) -
         article = "An" if entity.name[0] in "aeiou" else "A"
         raise QueryError(at, len(name), f"{article} {entity.name} cannot be “{name[:40]}”{hint}")
     return flag.test(context)
-
-
-def _compile_has(name: str, at: int, entity: Entity) -> RowTest:
-    return get_field(name, entity, at).present()
 
 
 def _compile_time_bound(term: Term, entity: Entity, context: CompileContext) -> RowTest:
@@ -346,13 +343,9 @@ def _compile_scope(scope: Scope, entity: Entity, context: CompileContext) -> Row
     condition = (
         Q(**{f"{to}__in": rows.order_by().values(link)})
         if test.indexed
-        else _exists_condition(rows, link, to)
+        else Q(Exists(rows.filter(**{link: OuterRef(to)})))
     )
     return RowTest(condition if scope.quantifier == "any" else ~condition, lasts=lasts)
-
-
-def _exists_condition(rows: "QuerySet[Any]", link: str, to: str) -> Q:
-    return Q(Exists(rows.filter(**{link: OuterRef(to)})))
 
 
 def _compile_count(

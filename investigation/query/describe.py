@@ -88,7 +88,7 @@ def _describe_term(term: Term, entity: Entity) -> str:
         and field.kind == "time"
         and len(names) == 1
         and not term.operator
-        and _is_age(term)
+        and values.is_written_as_age(term.values[0])
     ):
         return f"{label} is within the last {names[0]}"
     is_time = field is not None and field.kind == "time"
@@ -125,10 +125,6 @@ def _describe_moment(value: QueryValue, name: str) -> str:
             " on" if name == "since" else ""
         )
     return f"{'within' if name == 'since' else 'before'} the last {value.text}"
-
-
-def _is_age(term: Term) -> bool:
-    return values.is_written_as_age(term.values[0])
 
 
 def _describe_scope(scope: Scope) -> str:

@@ -425,7 +425,7 @@ def _limit_positions(rows: "QuerySet[Any]", compiled: CompiledQuery) -> "QuerySe
     The range starts after the last entry that arrived too early and ends before the first that
     arrived too late.
     """
-    if _is_limited_to_project(compiled):
+    if any(part.walled for part in compiled.parts):
         return rows
     last_before, first_after = compiled.between
     if last_before is not None:
@@ -461,10 +461,6 @@ def _bounds(project: UUID, since: int, until: int) -> "QuerySet[Any]":
         last_before=Subquery(_last_position_before(since)),
         first_after=Subquery(_first_position_from(until)),
     )
-
-
-def _is_limited_to_project(compiled: CompiledQuery) -> bool:
-    return any(part.walled for part in compiled.parts)
 
 
 def _last_position_before(us: int) -> "QuerySet[Any, Any]":

@@ -1,6 +1,7 @@
 """Policy results of reported plans: the strictest enforced one counts."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from journal.order_keys import is_command_mark
@@ -49,11 +50,7 @@ def resolve_policy_result(
     if is_command_mark(effect.planned_mark):
         return current
     if reported.strictness != current.strictness:
-        return max(reported, current, key=_strictness)
+        return max(reported, current, key=attrgetter("strictness"))
     if reported.strictness:
         return min(reported, current)  # of two equally strict rules always the same
     return reported if wins else current
-
-
-def _strictness(result: PolicyResult) -> int:
-    return result.strictness

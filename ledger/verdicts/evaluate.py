@@ -6,6 +6,7 @@ the rows; nothing is written, and what the journal does not contain stays missin
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -252,7 +253,7 @@ def _uncertain_attempts(
     # A proven absence settles an attempt, except the last: the table decides what follows from it.
     return [
         UncertainAttempt(attempt.number, attempt.remote_key)
-        for attempt in sorted(unanswered, key=_number_of)
+        for attempt in sorted(unanswered, key=attrgetter("number"))
         if attempt.remote_key not in absent or attempt.number == row.attempt_count
     ]
 
@@ -346,10 +347,6 @@ def _valid_probes(probes: Sequence[Probe], compensations: Sequence[AnyEffect]) -
 
 def _probe_start(probe: Probe) -> tuple[int, int]:
     return (probe.began_us if probe.began_us is not None else -1, probe.position)
-
-
-def _number_of(attempt: AnyAttempt) -> int:
-    return attempt.number
 
 
 def _first_use_of(target: UncertainAttempt | None, attempts: Sequence[AnyAttempt]) -> int | None:

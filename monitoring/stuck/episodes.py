@@ -127,7 +127,9 @@ def _record_transition(rows: Sequence[StuckEpisode], kind: str, at_us: int) -> i
             row.project_id,
             entry=fate.position,
             topic=TOPIC,
-            deduplication_key=alert_key(row) if raising else f"recovered:{row.id.hex}",
+            deduplication_key=build_alert_key(row.session_id, row.subject, row.rule, row.epoch)
+            if raising
+            else f"recovered:{row.id.hex}",
             due_at_us=at_us,
         )
     return moved
@@ -142,11 +144,6 @@ def _end_reasons(rows: Sequence[StuckEpisode]) -> dict[UUID | None, str]:
 
 
 PROGRESS: Final = "progress"  # reason for clearing an episode whose session continues
-
-
-def alert_key(row: StuckEpisode) -> str:
-    """Return the deduplication key of an episode's alert."""
-    return build_alert_key(row.session_id, row.subject, row.rule, row.epoch)
 
 
 def build_alert_key(session: UUID | None, subject: UUID, rule: str, epoch: int) -> str:

@@ -78,7 +78,7 @@ def draw_histogram(
         rects, top = [], HEIGHT - 1.0
         # Problems are drawn at the foot of the bar.
         stacked = sorted(
-            _stack_parts(bar, heads),
+            list(bar.parts) if heads else [("", bar.count)],
             key=lambda part: _severity_rank(styles.get(part[0], ("", "", ""))[1]),
         )
         for key, count in stacked:
@@ -118,10 +118,6 @@ def draw_histogram(
     return HistogramDrawing(
         SafeString("".join(inner)), head_labels, rows, from_us, to_us, form, _format_length(step_us)
     )
-
-
-def _stack_parts(bar: Bar, heads: list[str]) -> list[tuple[str, int]]:
-    return list(bar.parts) if heads else [("", bar.count)]
 
 
 def _severity_rank(look: str) -> int:

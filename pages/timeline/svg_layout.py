@@ -307,7 +307,8 @@ def lease_spans(session_events: Sequence[SessionEvent], ends_us: int) -> list[Le
                 crash = min(silent.starts_us + _event_number(since, "ttl_s") * _S, stops)
             elif event is not None and event.kind != "lease.released":
                 crash = stops
-            spans.append(LeaseSpan(since.at_us, stops, _event_epoch(since), crash))
+            epoch = "?" if since.epoch is None else str(since.epoch)
+            spans.append(LeaseSpan(since.at_us, stops, epoch, crash))
         since = event if event is not None and event.kind == "lease.acquired" else None
     return spans
 
@@ -346,7 +347,3 @@ _SILENCE_ENDS: Final = (
 def _event_number(event: SessionEvent, name: str) -> int:
     value = orjson.loads(event.facts or "{}").get(name)
     return value if isinstance(value, int) else 0
-
-
-def _event_epoch(event: SessionEvent) -> str:
-    return str(event.epoch) if event.epoch is not None else "?"

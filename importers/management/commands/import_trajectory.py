@@ -253,7 +253,7 @@ def _connect(
     if url:
         try:
             http = httpx.Client(
-                base_url=url, headers=_authorization_header(token), timeout=TIMEOUT_S
+                base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=TIMEOUT_S
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as fault:
             raise CommandError(f"--url or the token is invalid: {fault}.") from fault
@@ -345,10 +345,6 @@ def _signals_raise() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _authorization_header(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 def _format_count(number: int, noun: str) -> str:
