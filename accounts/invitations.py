@@ -85,10 +85,7 @@ def decline_invitation(invitation: UUID, user: User) -> None:
 
 @transaction.atomic(savepoint=False)
 def cancel_invitation(project: Project, invitation: UUID, *, actor: str) -> str:
-    """Withdraw an invitation; return the invited name.
-
-    Raises ChangeRefused if it is gone.
-    """
+    """Withdraw an invitation; return its name. Raises ChangeRefused if it is gone."""
     stored = (
         Invitation.objects.select_for_update(of=("self",))
         .filter(project=project, pk=invitation)

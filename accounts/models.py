@@ -145,10 +145,7 @@ class Agent(models.Model):
 
 
 class AgentToken(models.Model):
-    """A bearer token `gbk_<public_id>_<secret>`.
-
-    Only a keyed hash of the secret is stored.
-    """
+    """A bearer token `gbk_<public_id>_<secret>`, stored as a keyed hash only."""
 
     id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="tokens")

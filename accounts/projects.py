@@ -38,10 +38,7 @@ def create_project(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
 
 @transaction.atomic(savepoint=False)
 def create_archive(name: str, identity: UUID, *, actor: str = SYSTEM_SOURCE) -> Project:
-    """Create a project for imported bundles, which takes no agent token.
-
-    Raises ChangeRefused.
-    """
+    """Create a project for bundles, without agent tokens. Raises ChangeRefused."""
     try:
         with transaction.atomic():
             project = Project.objects.create(id=identity, name=name, archive=True)

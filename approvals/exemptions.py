@@ -65,10 +65,7 @@ def validate_exemption(
     session: Session | None = None,
     **scope: str,
 ) -> tuple[dict[str, str], str]:
-    """Return the validated globs by the names of SCOPES, and the reason.
-
-    Raises ChangeRefused.
-    """
+    """Return the validated globs by scope, and the reason. Raises ChangeRefused."""
     projects.require_active_project(project)
     remaining = {"tool": tool, **scope}
     globs_by_scope = {name: remaining.pop(name, "").strip() for name in EXEMPTION_SCOPES}
@@ -216,10 +213,7 @@ def count_needed_grantors(project: Project, tool: str, rule: str) -> int:
 
 
 def _globs_may_overlap(first: str, second: str) -> bool:
-    """False if no text matches both globs.
-
-    Of two with wildcards only the prefixes are compared.
-    """
+    """False if no text matches both globs; wildcards compare by prefix only."""
     for plain, glob in ((first, second), (second, first)):
         if not _WILDCARDS.search(plain):
             return compile_globs([glob])(plain)

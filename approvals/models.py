@@ -17,10 +17,7 @@ from sessions.models import Session
 
 
 class PolicySet(models.Model):
-    """Rules as they were loaded; never changed.
-
-    A new text under the same name is the next version.
-    """
+    """Rules as loaded; never changed. A new text is the next version of its name."""
 
     id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="policy_sets")
@@ -48,10 +45,7 @@ class PolicySet(models.Model):
 
 
 class Activation(models.Model):
-    """Which rules were activated when, in which mode and by whom.
-
-    The latest is the current one.
-    """
+    """Which rules were activated when, in which mode, by whom; the latest is current."""
 
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="activations")
@@ -83,10 +77,7 @@ class Activation(models.Model):
 
 
 class Exemption(models.Model):
-    """A scoped suspension of approval with a reason and an end.
-
-    It never overrides a denial.
-    """
+    """A scoped suspension of approval with reason and end; never overrides a denial."""
 
     id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="exemptions")

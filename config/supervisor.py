@@ -77,10 +77,7 @@ class Child:
 
 
 def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    """On Linux, make a child end with a killed supervisor.
-
-    Elsewhere it would keep the port.
-    """
+    """On Linux, make a child end with a killed supervisor, or it keeps the port."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl

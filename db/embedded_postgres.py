@@ -107,10 +107,7 @@ def _stop_at_exit(folder: Path, owner: int) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Exclude concurrent starts and stops, also of other processes.
-
-    The lock ends with its holder.
-    """
+    """Exclude starts and stops, also of other processes, until the holder ends."""
     descriptor = os.open(folder / "start.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -259,10 +256,7 @@ def _is_postgres(pid: int) -> bool:
 
 
 def _run(folder: Path, program: str, *arguments: str, check: bool = True) -> int:
-    """Run one program of the wheel; return its exit code.
-
-    It runs as a user that PostgreSQL accepts.
-    """
+    """Run a program of the wheel as a user PostgreSQL accepts; return its exit code."""
     owner = _system_user()
     # A file, because the server would inherit a pipe and keep it open.
     with (folder / "programs.log").open("ab") as output:

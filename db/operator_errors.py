@@ -137,9 +137,6 @@ def _wrapped(error: BaseException) -> BaseException:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error.
-
-    It names host, role and database, never a password.
-    """
+    """Return an error's first line: host, role and database, never a password."""
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
     return f"{line.removesuffix('.')}."

@@ -31,10 +31,7 @@ _cleaners: list[Cleaner] = []
 
 
 def register_query_cleaner(cleaner: Cleaner) -> None:
-    """Register a function that removes secrets from query text.
-
-    A higher app provides it.
-    """
+    """Register a higher app's function that removes secrets from query text."""
     if cleaner not in _cleaners:
         _cleaners.append(cleaner)
 

@@ -87,10 +87,7 @@ def union_of_conditions(conditions: list[Q]) -> Q:
 
 
 def problem_conditions(now_us: int) -> list[Q]:
-    """Return disjoint conditions of problems.
-
-    Bad outcomes, missing answers, permission violations.
-    """
+    """Return disjoint conditions: bad outcome, no answer, permission violation."""
     closed = Q(state__in=_CLOSED)
     late = _stored_state("dispatched", deadline_us__lt=now_us)
     violation = Q(violates=True) & (Q(outcome__in=["", "ok"]) | closed) & ~late

@@ -76,10 +76,7 @@ def effect_headline(
 
 
 def is_resolved_by_person_only(effect: Effect, last: Attempt) -> bool:
-    """Return True if only a person resolved it as happened.
-
-    The agent acknowledged it as unknown.
-    """
+    """Return True if a person resolved as happened what the agent reported unknown."""
     return effect.resolution == "happened" and last.outcome == UNKNOWN and effect.outcome != UNKNOWN
 
 

@@ -119,10 +119,7 @@ class Timeline:
 
 
 def common_day(times: Iterable[int]) -> str:
-    """Return the only day (UTC) of a column of times, or empty.
-
-    The column head then shows it.
-    """
+    """Return the only day (UTC) of a column of times, for its head; or empty."""
     days = {us // DAY_US for us in times}
     return (date(1970, 1, 1) + timedelta(days=days.pop())).isoformat() if len(days) == 1 else ""
 
@@ -176,10 +173,7 @@ def with_call_summaries(
 
 
 def to_effect_rows(effects: Iterable[Any], at: int | None = None) -> list[EffectRow]:
-    """Return rows for effects loaded `with_call_summaries`.
-
-    The row whose number is `at` is marked.
-    """
+    """Return rows for effects loaded `with_call_summaries`; marks number `at`."""
     return [EffectRow(effect, effect.opened_position == at) for effect in effects]
 
 
@@ -225,10 +219,7 @@ def filter_effects(
 
 
 def matches_filters(filters: EffectFilters, effect: Any, task: UUID | None, now_us: int) -> bool:
-    """Return whether one effect matches `filters`.
-
-    `task` is the id of the filtered task.
-    """
+    """Return whether an effect matches `filters`; `task` is the filtered task's id."""
     word = display_state.derive_shown_state(effect, now_us)
     late = word == display_state.STATES[display_state.UNKNOWN] and effect.state == "dispatched"
     bad = effect.outcome in ("error", "unknown") and effect.state not in (

@@ -39,10 +39,7 @@ class Octets(Func):
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The beginning of a text, at most SHOWN_BYTES.
-
-    `octets` is the full length in bytes.
-    """
+    """The first SHOWN_BYTES of a text; `octets` is its full length in bytes."""
 
     text: str
     octets: int
@@ -55,10 +52,7 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a call.
-
-    `name` and `value` are agent text; `kind` is the JSON type.
-    """
+    """An argument of a call: `name`, `value` are agent text; `kind` is a JSON type."""
 
     name: str
     value: Excerpt
@@ -82,19 +76,13 @@ def excerpt_from_head(head: str | None, octets: int | None) -> Excerpt | None:
 
 
 def load_body_texts(project: UUID, positions: Iterable[int]) -> dict[int, str]:
-    """Return the full bodies at `positions` (few) by position.
-
-    Erased bodies are absent.
-    """
+    """Return the full bodies at `positions` (few) by position, without erased ones."""
     rows = Body.objects.filter(entry_id__in=list(positions), entry__project=project)
     return dict(rows.values_list("entry_id", "text"))
 
 
 def split_arguments(value: Any) -> list[Argument]:
-    """Return the arguments, one-line values first.
-
-    Arguments that are no object get an empty name.
-    """
+    """Return the arguments, one-line values first; a non-object gets an empty name."""
     if value is None:
         return []
     pairs = value.items() if isinstance(value, dict) else [("", value)]

@@ -21,10 +21,7 @@ def parse_handle(text: str) -> tuple[str, int] | None:
 
 
 def parse_position(text: str) -> int | None:
-    """Parse a journal position, digits grouped or not, plain or as a handle.
-
-    None if invalid.
-    """
+    """Parse a journal position or handle, digits grouped or not; None if invalid."""
     bare = re.sub(r"[\s\u202f\u00a0]", "", text)
     parsed = parse_handle(bare)
     if parsed is not None:

@@ -44,10 +44,7 @@ _NONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference: one of KINDS and the number of its handle or entry.
-
-    `id` is None for an entry.
-    """
+    """A kind of KINDS and a handle's or entry's number; `id` is None for an entry."""
 
     kind: str
     number: int
@@ -88,10 +85,7 @@ def find_session_reference(project: Project, text: str) -> Session:
 
 
 def find_reference(project: Project, text: str) -> Reference:
-    """Return the one object that `text` names.
-
-    Raises ChangeRefused, also if it names several.
-    """
+    """Return the object `text` names. Raises ChangeRefused if none or several."""
     text = text.strip()
     if not text or len(text) > MAX_REFERENCE_CHARS or "\0" in text:
         raise ChangeRefused(_NONE)

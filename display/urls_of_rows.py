@@ -38,10 +38,7 @@ def _search_url_prefix() -> str:
 
 
 def search_url_for_project(text: str, project: Project) -> str:
-    """Return a search address that names the project.
-
-    The reader may be in another project.
-    """
+    """Return a search address that names the project; readers may be in another."""
     return f"{_search_url_prefix()}?{urlencode({'q': text, PROJECT_PARAMETER: project.name})}"
 
 
@@ -65,10 +62,7 @@ URL_OF_ROW: Final[dict[str, Callable[[Any], str]]] = {
 
 
 def build_search_url(text: str, **params: str) -> str:
-    """Return the address of the search for the query `text`.
-
-    Without a query if it is empty.
-    """
+    """Return the address of the search for `text`, without a query if empty."""
     pairs = {**({"q": text} if text else {}), **params}
     return _search_page_url() + (f"?{urlencode(pairs)}" if pairs else "")
 

@@ -14,10 +14,7 @@ SEPARATOR = "\t"
 
 
 def make_order_key(lane: str, producer_seq: int | None, source: str, event_id: str) -> str:
-    """Return the order key of a fact; smaller is earlier.
-
-    `producer_seq` is 0 to 2^63 - 1 or None.
-    """
+    """Return a fact's order key, smaller is earlier; producer_seq 0 to 2^63-1 or None."""
     rank = "0" if lane == "command" else "1"
     sequence = NO_SEQUENCE if producer_seq is None else f"{producer_seq:019d}"
     return SEPARATOR.join((rank, sequence, source, event_id))

@@ -176,10 +176,7 @@ def _write_notification(
     due_at_us: int,
     key: str = "",
 ) -> None:
-    """Write a notification once per channel and key.
-
-    `key` defaults to the outbox row's.
-    """
+    """Write one notification per channel and `key`, by default the outbox row's."""
     values = {"topic": topic, "position": row.entry_id, "gate": gate, "due_at_us": due_at_us}
     values["project_id"] = channel.project_id
     Notification.objects.get_or_create(

@@ -16,10 +16,7 @@ SIGNATURE: Final = "Gatebook-Signature"
 
 
 def send_webhook(channel: NotificationChannel, message: OutgoingMessage) -> None:
-    """Send ids and a version only.
-
-    The receiver requests details with its own permissions.
-    """
+    """Send ids and a version only; receivers read details with own permissions."""
     (story,) = message.stories
     body: dict[str, object] = {"id": story.key, "event": story.topic}
     if story.gate is not None:

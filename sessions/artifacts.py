@@ -29,10 +29,7 @@ class WrongContent(Exception):
 
 
 def import_artifacts(rows: Sequence[Artifact]) -> None:
-    """Store artifacts from a bundle, as the source journal had them.
-
-    Expects the archive of their session.
-    """
+    """Store artifacts of a bundle as their source had them, in their archive."""
     Artifact.objects.bulk_create(rows, batch_size=500)
 
 

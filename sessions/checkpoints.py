@@ -34,10 +34,7 @@ class CheckpointFact:
 
 
 def import_checkpoints(rows: Sequence[Checkpoint]) -> None:
-    """Store checkpoints from a bundle, as the source journal had them.
-
-    Expects the archive of their session.
-    """
+    """Store checkpoints of a bundle as their source had them, in their archive."""
     Checkpoint.objects.bulk_create(rows, batch_size=500)
 
 

@@ -103,10 +103,7 @@ def _load_claimed_lease(
 
 
 def _pick_candidate(origin: Origin, wish: ClaimCriteria, taken: set[UUID]) -> Task | Session | None:
-    """Return the most urgent candidate, its row locked.
-
-    Skips rows that other claims lock.
-    """
+    """Return the most urgent candidate, locked; skips rows locked by other claims."""
     finders: dict[str, Callable[[Origin, ClaimCriteria], QuerySet[Any]]] = {
         "session": _orphaned_sessions,
         "task": _ready_tasks,

@@ -33,10 +33,7 @@ class DecisionFact:
 
 
 def import_decisions(rows: Sequence[Decision]) -> None:
-    """Store decisions from a bundle, as the source journal had them.
-
-    Expects the archive of their session.
-    """
+    """Store decisions of a bundle as their source had them, in their archive."""
     Decision.objects.bulk_create(rows, batch_size=500)
 
 

@@ -50,10 +50,7 @@ class FactObservation:
 
 
 def import_observed_facts(rows: Sequence[ObservedFact]) -> None:
-    """Store observed facts from a bundle, as the source journal had them.
-
-    Expects the archive of their session.
-    """
+    """Store observed facts of a bundle as their source had them, in their archive."""
     ObservedFact.objects.bulk_create(rows, batch_size=500)
 
 
@@ -65,10 +62,7 @@ def digest_fact_value(project: UUID, value: str) -> str:
 def record_observed_fact(
     origin: Origin, session: UUID, name: str, source: str, digest: str, fresh_s: int
 ) -> ObservedFact:
-    """Record by command what a source reports.
-
-    The session's row must be locked. Raises RepeatedKey.
-    """
+    """Record a source's report; the session row must be locked. Raises RepeatedKey."""
     appended = entries.append_entries(
         [origin.draft("fact.observed", session=session)], origin.received_us
     )[0]

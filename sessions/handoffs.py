@@ -40,10 +40,7 @@ class HandoffFact:
 
 
 def import_handoffs(rows: Sequence[Handoff]) -> None:
-    """Store handoffs from a bundle, as the source journal had them.
-
-    Expects the archive of their session.
-    """
+    """Store handoffs of a bundle as their source had them, in their archive."""
     Handoff.objects.bulk_create(rows, batch_size=500)
 
 

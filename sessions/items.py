@@ -41,10 +41,7 @@ class ItemFact:
 
 
 def import_items(rows: Sequence[Item]) -> None:
-    """Store items from a bundle, as the source journal had them.
-
-    Expects the archive of their session.
-    """
+    """Store items of a bundle as their source had them, in their archive."""
     Item.objects.bulk_create(rows, batch_size=500)
 
 

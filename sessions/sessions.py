@@ -61,10 +61,7 @@ class UnknownSourceSession(Exception):
 
 @dataclass(slots=True)
 class SessionFact:
-    """A fact about a session, already in the journal.
-
-    `values` holds the fields of its kind.
-    """
+    """A journaled fact about a session; `values` holds the fields of its kind."""
 
     session: UUID
     key: str
@@ -88,10 +85,7 @@ class OpenedSession(NamedTuple):
 
 
 def import_session(row: Session) -> None:
-    """Store a session from a bundle, as the source journal had it.
-
-    The project must be an archive.
-    """
+    """Store a session of a bundle as its source had it, in an archive project."""
     row.save(force_insert=True)
 
 

@@ -52,10 +52,7 @@ class TaskFact:
 
 
 def import_tasks(rows: Sequence[Task]) -> None:
-    """Store tasks from a bundle, as the source journal had them.
-
-    Expects the archive of their session.
-    """
+    """Store tasks of a bundle as their source had them, in their archive."""
     Task.objects.bulk_create(rows, batch_size=500)
 
 

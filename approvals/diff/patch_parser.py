@@ -50,10 +50,7 @@ class _Draft:
 
 
 def parse_patch(text: str) -> list[FileDiff]:
-    """Parse a patch into files, all its lines as rows.
-
-    Empty if `text` is not one patch.
-    """
+    """Parse one patch into files with all lines as rows; empty if it is none."""
     pending = deque(split_lines(text))
     try:
         drafts = (
@@ -81,10 +78,7 @@ def _take_heading(pending: deque[str], draft: _Draft) -> str:
 
 
 def _take_line(pending: deque[str], draft: _Draft, signs: str) -> str:
-    """Take a line with one of `signs` and return its sign.
-
-    An empty line counts as " ".
-    """
+    """Take a line with one of `signs`, return its sign; an empty line has " "."""
     sign = pending[0][:1] or " "
     if sign not in signs:
         raise _NotAPatch

@@ -47,10 +47,7 @@ class _Waiter:
 
 
 def announce_gates(gates: Iterable[UUID]) -> None:
-    """Notify all processes at commit that `gates` changed.
-
-    Wakes this process directly.
-    """
+    """Notify all processes at commit that `gates` changed; this one directly."""
     changed = set(gates)
     notify.notify_listeners([gate.hex for gate in changed])
     transaction.on_commit(lambda: _listener.ring(changed), robust=True)
@@ -135,10 +132,7 @@ class GateListener:
         self.ring(None)
 
     def end(self) -> None:
-        """Stop the thread and wait until its connection is closed.
-
-        A later wait restarts it.
-        """
+        """Stop the thread and close its connection. A later wait restarts it."""
         with self._condition:
             thread, self._is_stopping = self._thread, True
             self._condition.notify_all()

@@ -55,10 +55,7 @@ class InboxPage:
 
 @dataclass(frozen=True, slots=True)
 class PendingMark:
-    """Number and newest position of pending requests.
-
-    As text, the mark a page polls with.
-    """
+    """Number and newest position of pending requests; as text, a page's poll mark."""
 
     count: int
     newest: int
@@ -82,10 +79,7 @@ def parse_pending_mark(waits: str) -> PendingMark:
 
 
 def find_new_requests(project: Project, since: str) -> tuple[int, PendingMark] | None:
-    """Return new requests since the mark `since` and what waits now.
-
-    None if unchanged.
-    """
+    """Return the number of requests since mark `since`, and the mark; None if equal."""
     now = load_pending_mark(project)
     if since == str(now):
         return None
@@ -105,10 +99,7 @@ class WeekFigures(NamedTuple):
 
 
 def load_week_figures(project: Project) -> WeekFigures:
-    """Load the figures of the last 7 days.
-
-    Expired gates count before the sweeper ends them.
-    """
+    """Load the figures of the last 7 days; includes expired gates not yet swept."""
     now = now_us()
     *counts, has_violations = _WEEK.rows(project=project.pk, now=now, since=now - WINDOW_US)[0]
     return WeekFigures(sum(count or 0 for count in counts), bool(has_violations))

@@ -55,10 +55,7 @@ _PLAN_CHARACTERS: Final = 16_384  # characters of a plan that a row reads
 
 @dataclass
 class InboxRow:
-    """A gate in a list. `gist` is agent text.
-
-    `hidden` counts hidden characters of its plan.
-    """
+    """A gate in a list. `gist` is agent text with `hidden` hidden characters."""
 
     gate: Any  # a _GateRow
     gist: str = ""

@@ -21,10 +21,7 @@ def poll_mark(gate: Gate) -> str:
 
 
 def describe_end(gate: Gate) -> str:
-    """Describe how a request ended: who decided what, how long ago.
-
-    Empty while pending.
-    """
+    """Describe who ended a request, how and how long ago; empty while pending."""
     if gate.status == "pending":
         return ""
     ago = labels.format_age(gate.ended_at_us or gate.decided_at_us or gate.decide_by_us, now_us())

@@ -62,10 +62,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OutcomeChange:
-    """An effect whose outcome would change.
-
-    Rules are "acme@3/push", or "acme@3/" if none matched.
-    """
+    """An effect whose outcome would change. Rules: "acme@3/push", "acme@3/" if none."""
 
     effect: UUID
     handle: str

@@ -26,10 +26,7 @@ _MIN_SAMPLE: Final = 10  # no hints below this number
 
 @dataclass(slots=True)
 class RuleStatistics:
-    """Statistics of one rule. Times are microseconds.
-
-    Shares are 0 to 1, None without data.
-    """
+    """Statistics of one rule: microseconds, and shares 0 to 1, None without data."""
 
     requests: int = 0
     approved: int = 0

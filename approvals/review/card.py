@@ -143,10 +143,7 @@ class Card:
 
     @property
     def wide(self) -> bool:
-        """True if one of `names` is too long for facts 3 and 4.
-
-        The page then lists all in full.
-        """
+        """True if one of `names` is too long for facts 3 and 4; all are then listed."""
         return any(
             max(len(line.text), len(line.label)) > MAX_NAME_CHARACTERS for line in self.names
         )

@@ -57,10 +57,7 @@ class GateRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EarlierRequest:
-    """The last earlier request that differs and was not approved.
-
-    `others`: more handles.
-    """
+    """The last different request, not approved; `others` are further handles."""
 
     gate: UUID
     position: int
@@ -292,10 +289,7 @@ def _value_to_json(value: Any) -> str:
 def load_conflicts(
     gate: Gate, plan: Mapping[str, Any], earlier: EarlierRequest | None
 ) -> list[Conflict]:
-    """List conflicts and violations of a gate's tool and session, newest first.
-
-    One query.
-    """
+    """List conflicts and violations of a tool and session, newest first. One query."""
     siblings = Effect.objects.filter(session=gate.session_id, tool=gate.tool).order_by(
         "-opened_position"
     )

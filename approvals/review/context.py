@@ -39,10 +39,7 @@ class EarlierVersion:
 
 
 def load_earlier_version(gate: Gate, plan: Mapping[str, Any]) -> EarlierVersion:
-    """Load the earlier version of `gate`, whose plan's body is `plan`.
-
-    At most three queries.
-    """
+    """Load the version before `gate`, whose plan is `plan`. At most three queries."""
     before = changed_requests.find_earlier_versions([gate]).get(gate.id)
     old = load_plan_body(before.plan_position) if before is not None else {}
     changed = changed_requests.diff_plans(old, plan) if old else []
@@ -78,10 +75,7 @@ class ChainStep:
 
 
 def load_neighbouring_steps(gate: Gate) -> list[ChainStep]:
-    """Load the effects before and after the gate's own, which is included.
-
-    Two queries.
-    """
+    """Load the gate's effect with those before and after it. Two queries."""
     own = gate.effect.opened_position
     answers = Attempt.objects.filter(effect=OuterRef("pk"), answer_position__isnull=False).order_by(
         "-number"

@@ -108,10 +108,7 @@ _STATUS_LABELS: Final = {
 
 
 def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisions:
-    """Load decisions on requests similar to `gate` with body `plan`.
-
-    At most five queries.
-    """
+    """Load decisions on requests similar to `gate`. At most five queries."""
     same = tuple(getattr(gate.effect, name) for name in REQUEST_IDENTITY)
     own = call_kind(gate.tool, plan)
     result = SimilarDecisions()
@@ -161,10 +158,7 @@ def _load_candidates(gate: Gate) -> list[Any]:
 
 
 def _similarity_degree(same: tuple[Any, ...], own: object, other: Any) -> int | None:
-    """Return the degree of similarity, 0 the highest.
-
-    None if only the tool is the same.
-    """
+    """Return the degree of similarity, 0 the highest; None if only by tool."""
     its = tuple(getattr(other, f"effect_{name}") for name in REQUEST_IDENTITY)
     named = is_target_named(same[2:])
     if its == same:

@@ -171,10 +171,7 @@ def environment_label(environment: str, ref_class: str = "") -> SafeString:
 
 @register.filter
 def time_left(until_us: int) -> SafeString:
-    """Render the time left: 03:58, 5 h 20 min, 3 d.
-
-    The script counts down below one hour.
-    """
+    """Render the time left: 03:58, 5 h 20 min, 3 d. Below 1 h the script counts."""
     seconds = max(0, (until_us - now_us()) // _US)
     style = ' class="soon"' if seconds < SOON_S else ""
     return format_markup(
@@ -209,10 +206,7 @@ def refusal_text(again: LastRefusal, reader: AbstractBaseUser) -> str:
 
 @register.filter
 def full_text(text: str) -> SafeString:
-    """Render the full text of an agent as inert markup.
-
-    Hidden characters become tokens.
-    """
+    """Render all text of an agent as inert markup, hidden characters as tokens."""
     return untrusted_text.render_untrusted(text, None)
 
 
@@ -235,10 +229,7 @@ def line_count(text: str) -> str:
 
 @register.filter
 def plain_text(text: str) -> str:
-    """Return an agent's text without markup, for an option.
-
-    Hidden characters become tokens.
-    """
+    """Return agent text for an option: no markup, hidden characters as tokens."""
     return "".join(
         piece.shown or piece.raw
         for piece in untrusted_text.split_untrusted(text[:_OPTION_CHARACTERS], one_line=True)
@@ -250,10 +241,7 @@ _OPTION_CHARACTERS: Final = 60
 
 @register.filter
 def source_label(line: CardLine) -> SafeString:
-    """Render the source of a line, in full in its title.
-
-    An unknown value needs no source.
-    """
+    """Render the source of a line, in full in its title; none for an unknown value."""
     if line.source == SOURCE_UNKNOWN:
         return SafeString("")
     return format_markup(

@@ -28,10 +28,7 @@ def arguments_page(request: MemberRequest, gate: UUID) -> HttpResponse:
 @require_safe
 @member_required
 def download_argument(request: MemberRequest, gate: UUID, number: int) -> HttpResponse:
-    """Download one argument as plain text.
-
-    `number` counts from 0 in the order of the card.
-    """
+    """Download one argument as plain text; `number` counts from 0 as on the card."""
     gate_row = load_gate_of_request(request, gate)
     pieces = card.build_card(gate_row).pieces
     if number >= len(pieces):

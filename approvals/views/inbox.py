@@ -161,10 +161,7 @@ def load_gate_of_request(request: MemberRequest, gate: UUID) -> Gate:
 def gate_context(
     request: MemberRequest, gate: Gate, *, in_pane: bool = False, **more: Any
 ) -> dict[str, Any]:
-    """Return the context of a gate page, with the token of its form.
-
-    Record access.viewed.
-    """
+    """Return a gate page's context with its form token; records access.viewed."""
     form_token.record_gate_view(gate, request.membership)
     plan = policy_inputs.load_plan_body(gate.plan_position)
     shown = card.build_card(gate, plan)
@@ -263,10 +260,7 @@ def _resolution(gate: Gate) -> Resolution | None:
 
 
 def _same_calls(gate: Gate) -> list[same_calls.SameCallLink]:
-    """Return effects of other sessions that may already have done the same.
-
-    At most one query.
-    """
+    """Return other sessions' effects that may be the same. At most one query."""
     if not gate.named:  # type: ignore[attr-defined]
         return []
     links = same_calls.load_links_of_effects([gate.effect_id]).get(gate.effect_id, [])

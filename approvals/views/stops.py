@@ -105,10 +105,7 @@ def lift_stop_page(request: MemberRequest, stop: UUID) -> HttpResponse:
 
 
 def _load_gate_or_none(request: MemberRequest, text: str) -> Gate | None:
-    """Load the gate whose page requested the stop.
-
-    None if the id is not of this project.
-    """
+    """Load the gate whose page requested the stop; None if of another project."""
     try:
         return Gate.objects.filter(project=request.membership.project, id=UUID(text)).first()
     except ValueError:

@@ -38,10 +38,7 @@ def bind_socket(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def serve_worker(listening: socket.socket, application: str, threads: int, parent: int) -> None:
-    """Serve in this process. Only the child imports the application.
-
-    So the parent uses no database.
-    """
+    """Serve here. Only the child imports the application and uses the database."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:

@@ -559,10 +559,7 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def _linger(self) -> None:
-        """Send no more, and discard input for a while.
-
-        Closing at once could lose the response.
-        """
+        """Send no more, discard input a while: closing at once could lose the response."""
         self._wait(LINGER)
         if self._ended:
             self.transport.close()

@@ -37,10 +37,7 @@ _WRITING_WORD = re.compile(r"\b(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECAS
 
 
 def needs_turn(statement: str) -> bool:
-    """Return whether `statement`, outside a transaction, writes or opens one.
-
-    True when unsure.
-    """
+    """Return whether `statement` writes or opens a transaction; True when unsure."""
     if statement.startswith("SELECT"):
         return False
     match = _FIRST_WORD.match(statement)

@@ -55,10 +55,7 @@ class QueuePlace:
             self.queue.take(self, timeout_s)
 
     def leave(self) -> None:
-        """Pass the turn to the next waiter; no-op when it is not held.
-
-        Any thread may call it.
-        """
+        """Pass the turn to the next waiter, from any thread; no-op when not held."""
         if self.held:
             self.queue.leave(self)
 

@@ -143,10 +143,7 @@ def _build_texts(
 def _read_text(
     body: Mapping[str, Any] | None, names: tuple[str, ...], column: str, lost: set[str]
 ) -> str:
-    """Return the body's text under one of `names`.
-
-    If the body was erased, add `column` to `lost`.
-    """
+    """Return the body's text under one of `names`; if erased, add `column` to `lost`."""
     if body is None:
         lost.add(column)
         return ""

@@ -275,10 +275,7 @@ def apply_past_values(current_rows: list[Any], past: PastState | None) -> list[A
 def past_values(
     values: tuple[Any, ...], columns: Sequence[str], rebuilt_row: Any, names: "RelatedValues"
 ) -> tuple[Any, ...]:
-    """Return a row's column values of the moment.
-
-    `rebuilt_row` is None if the row did not change.
-    """
+    """Return a row's past column values; `rebuilt_row` is None if unchanged since."""
     if rebuilt_row is None:
         return values
     return tuple(names.value(rebuilt_row, name) for name in columns)

@@ -438,10 +438,7 @@ def _limit_positions(rows: "QuerySet[Any]", compiled: CompiledQuery) -> "QuerySe
 def _position_range(
     project: Project, since: int | None, until: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the positions that enclose all entries received in a time range.
-
-    None means unbounded.
-    """
+    """Return positions around all entries received in a time; None is unbounded."""
     if since is None and until is None:
         return None, None
     (bounds,) = _BOUNDS.rows(

@@ -24,10 +24,7 @@ _READ: Final = ("intent_digest", "dispatched_at_us", "settled_at_us")
 
 @dataclass(slots=True)
 class ComparedSession:
-    """One of the two sessions.
-
-    Its calls in the order Gatebook received them, and totals.
-    """
+    """One of the two sessions: its calls as Gatebook received them, and totals."""
 
     session: Session
     calls: list[Call] = field(default_factory=list)

@@ -21,10 +21,7 @@ ASPECTS: Final = ("outcome", "permission", "attempts", "waiting", "reviewers", "
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One effect as it is compared.
-
-    Times are durations in microseconds, None if not measured.
-    """
+    """An effect to compare. Times are durations (µs), None if not measured."""
 
     effect: Any  # ledger.models.Effect
     state: str  # the shown state
@@ -41,10 +38,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonLine:
-    """A line of the comparison: a call of both sessions or of one.
-
-    `differs` is a subset of ASPECTS.
-    """
+    """A call of both sessions or of one; `differs` is a subset of ASPECTS."""
 
     left: Call | None
     right: Call | None
@@ -69,10 +63,7 @@ class ComparisonLine:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """Lines shown as one row: several equal lines, or one line.
-
-    `at` is the number of the first.
-    """
+    """Equal lines shown as one row; `at` is the number of the first."""
 
     at: int
     lines: list[ComparisonLine]
@@ -124,10 +115,7 @@ def longest_common_subsequence(
 
 
 def merge_lines(left: Sequence[Call], right: Sequence[Call]) -> list[ComparisonLine]:
-    """Merge both sessions in one order.
-
-    Between two common calls, only-left precedes only-right.
-    """
+    """Merge both sessions in order; between common calls, only-left comes first."""
     merged: list[ComparisonLine] = []
     at_left = at_right = 0
     pairs = longest_common_subsequence([call.key for call in left], [call.key for call in right])

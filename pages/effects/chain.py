@@ -258,10 +258,7 @@ class _SimilarEffects:
 
 
 def _similar_effect_queries(effect: Effect) -> Iterator[_SimilarEffects]:
-    """Yield the queries of similar effects.
-
-    Same call, same resource, same external reference.
-    """
+    """Yield queries of effects with the same call, resource or external reference."""
     effects = Effect.objects.filter(project=effect.project_id)
     calls = duplicate_index.same_occurrences([effect.opened_position], "call", "read")
     if effect.intent_digest:
@@ -321,10 +318,7 @@ def _duplicate_rows(
 
 
 def _add_gates(chain: Chain, now_us: int) -> None:
-    """Add the gates of all effects in order of their requests, with their votes.
-
-    One query.
-    """
+    """Add the effects' gates with votes in order of their requests. One query."""
     gate_ids = (
         Gate.objects.filter(effect__in=list(chain.hows))
         .order_by("opened_position")

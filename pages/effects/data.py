@@ -117,10 +117,7 @@ def load_tool_declaration(effect: Effect) -> Tool | None:
 
 @dataclass(slots=True)
 class EffectEntry:
-    """One journal entry about the effect.
-
-    `body` is agent text, None if erased or never stored.
-    """
+    """A journal entry of the effect; `body` is agent text, None if absent."""
 
     entry: Entry
     body: Excerpt | None
@@ -136,19 +133,13 @@ class EffectEntry:
 
     @property
     def violates(self) -> bool:
-        """Return True for violations, which only Gatebook records.
-
-        Agents cannot report them.
-        """
+        """Return True for violations, which only Gatebook records, never agents."""
         return self.entry.lane == "system" and self.entry.kind.startswith("integrity.")
 
 
 @dataclass(slots=True)
 class EffectEntryPage:
-    """A page of entries, newest first.
-
-    `older` and `newer` are positions of neighboring pages.
-    """
+    """Entries newest first; `older` and `newer` are positions of the next pages."""
 
     rows: list[EffectEntry] = field(default_factory=list)
     older: int | None = None
@@ -251,19 +242,13 @@ def _effect_entry(entry: Any) -> EffectEntry:
 
 
 def load_stored_bodies(effect: Effect, position: int) -> list[str | None]:
-    """Return the text of an entry as a list.
-
-    [None] if erased, [] if the entry does not exist.
-    """
+    """Return an entry's text as a list: [None] if erased, [] if there is no entry."""
     entry = Entry.objects.filter(project=effect.project_id, effect=effect.id, position=position)
     return list(entry.values_list("body__text", flat=True))
 
 
 def load_plan_at(effect: Effect, position: int) -> dict[str, Any] | None:
-    """Return the plan of `effect` at `position` as JSON.
-
-    None if it was erased or is not a plan.
-    """
+    """Return the plan of `effect` at `position` as JSON; None if erased or no plan."""
     stored = load_stored_bodies(effect, position)
     return summaries.parse_body(stored[0]) if stored and stored[0] is not None else None
 
@@ -283,10 +268,7 @@ class Exchange:
 
 
 def load_exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
-    """Return the arguments of the valid plan and the deciding result.
-
-    One query for both bodies.
-    """
+    """Return the valid plan's arguments and the deciding result. One query."""
     deciding_attempt = next(
         (attempt for attempt in reversed(tried) if attempt.acknowledged_mark),
         tried[-1] if tried else None,
@@ -397,10 +379,7 @@ def load_case_and_verdict(
 
 
 class ReviewComparison(NamedTuple):
-    """Whether the effect ran as reviewed.
-
-    A word, whether it is highlighted, and the reason.
-    """
+    """Whether the effect ran as reviewed: a word, if it is highlighted, the reason."""
 
     word: str
     differs: bool

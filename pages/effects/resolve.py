@@ -63,10 +63,7 @@ _SAID: Final = ("result", "outcome", "reason", "answer", "violation", "refused")
 
 @dataclass(frozen=True, slots=True)
 class LaterEvidence:
-    """An entry about an effect after its dispatch.
-
-    A probe, answer, late report or violation.
-    """
+    """An entry after an effect's dispatch: probe, answer, late report or violation."""
 
     entry: Entry
     sentence_of_doubt: str
@@ -132,10 +129,7 @@ def sign_snapshot(effect: Effect, verdict: Verdict, membership: Membership) -> s
 
 
 def verify_snapshot(token: str, effect: Effect, membership: Membership) -> EffectSnapshot | None:
-    """Return what a form's page showed.
-
-    None if the token is invalid, expired or for another object.
-    """
+    """Return what the form showed; None if the token is bad, expired or another's."""
     values = RESOLUTION_FORM.verify_page(token, membership)
     if values is None:
         return None

@@ -78,10 +78,7 @@ def resolve_effect_page(request: MemberRequest, effect: UUID) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("operator")
 def confirm_resolution(request: MemberRequest, effect: UUID) -> HttpResponse:
-    """Confirm the answer.
-
-    Irreversible effects also need the intent code and a password.
-    """
+    """Confirm the answer; irreversible effects need intent code and password."""
     row = load_effect_or_404(request, effect)
     if row.imported:
         return _redirect_imported(request, row)

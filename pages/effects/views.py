@@ -114,10 +114,7 @@ def raw_entry_body(request: MemberRequest, effect: UUID, position: int) -> HttpR
 @require_safe
 @member_required
 def artifact_file(request: MemberRequest, artifact: UUID) -> HttpResponseBase:
-    """Return the stored bytes of an artifact as a download.
-
-    404 when only its hash is stored.
-    """
+    """Download the stored bytes of an artifact; 404 when only its hash is stored."""
     row = request.membership.project.artifacts.filter(
         id=artifact, stored_at_us__isnull=False
     ).first()

@@ -34,18 +34,12 @@ def effect_as_of(request: MemberRequest, live: Effect) -> HttpResponse:
 
 
 def session_as_of(request: MemberRequest, live: Session) -> HttpResponse:
-    """Show one session with its effects as of a moment.
-
-    `live` is from the member's project.
-    """
+    """Show a session with its effects as of a moment; `live` is of the project."""
     return _render_as_of(request, live, "session", "opened", data.load_past_session_page)
 
 
 def timeline_as_of(request: MemberRequest, live: Session) -> HttpResponse:
-    """Show the timeline as lanes, compact or JSON as of a moment.
-
-    The table is on the session page.
-    """
+    """Show the timeline as lanes, compact or JSON as of a moment, not as a table."""
     view = lanes_views.parse_view(request.GET)
     text = request.GET.get("asof", "")
     if view == "table" or not text.strip():
@@ -79,10 +73,7 @@ def gate_as_of(request: MemberRequest, gate: UUID) -> HttpResponse:
 @member_required
 @limit_view
 def exemption_page(request: MemberRequest, exemption: UUID) -> HttpResponse:
-    """Show one exemption and its uses, now or as of a moment.
-
-    Uses after its end are marked.
-    """
+    """Show an exemption and its uses, now or as of a moment; marks uses after its end."""
     rows = exemptions.annotate_valid_grantors(
         Exemption.objects.filter(project=request.membership.project)
     )
@@ -207,10 +198,7 @@ _ARCHIVE: Final = (
 
 
 def _place_as_of(request: MemberRequest, moment: JournalCut) -> PagePlace:
-    """Return the place in the list.
-
-    Links keep the exact position, however the moment was given.
-    """
+    """Return the place in the list, with links to the exact position of the moment."""
     place = parse_page_place(request.GET, (), ("asof", "fact"))
     place.filters = [("asof", moment.text)]
     return place

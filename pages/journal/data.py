@@ -18,10 +18,7 @@ MAX_DISTANCE: Final = 20_000
 
 @dataclass(slots=True)
 class JournalPage:
-    """Entries newest first.
-
-    `earlier` and `later` are the next positions to show, None at an end.
-    """
+    """Entries newest first; `earlier` and `later` are positions, None at an end."""
 
     rows: list[Any] = field(default_factory=list)
     at: int | None = None

@@ -25,10 +25,7 @@ PAGE: Final = 50
 
 
 class MessageForm(forms.Form):
-    """A person's message to an agent.
-
-    `key` makes a form that was sent twice one message.
-    """
+    """A person's message to an agent; by `key`, a form sent twice is one message."""
 
     subject = forms.CharField(
         required=False,

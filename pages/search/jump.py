@@ -222,10 +222,7 @@ def _exemption_hits(project: Project, match: dict[str, Any]) -> list[Hit]:
 
 
 def _entry_hits(entries: "QuerySet[Entry]") -> list[Hit]:
-    """Return the page of a journal entry.
-
-    Its effect's, else its session's, else the journal.
-    """
+    """Return an entry's page: of its effect, else session, else the journal."""
     hits = []
     for entry in entries[:MAX_HITS]:
         if entry.effect is not None:

@@ -159,10 +159,7 @@ class SearchPage:
 
     @property
     def wrong(self) -> tuple[str, str, str]:
-        """Return the query before the error, the error, and the query after it.
-
-        Long ends are cut.
-        """
+        """Return the query before the error, the error, and the rest; long ends are cut."""
         assert self.error is not None  # noqa: S101 - shown only with an error
         text, at, end = self.request.text, self.error.at, self.error.at + self.error.length
         before, after = text[:at], text[end : end + ERROR_CONTEXT_CHARS]
@@ -196,10 +193,7 @@ def build_search_page(
 
 
 def list_time_ranges(query: Query) -> list[tuple[str, str, bool]]:
-    """Return times to narrow to: (word, query, whether it is current).
-
-    Each only edits the text.
-    """
+    """Return times to narrow to: (word, edited query, whether it is current)."""
     entity = ENTITIES[query.entity]
     always = edit.remove_time_conditions(query, entity)
     time_terms = [

@@ -38,10 +38,7 @@ def questions_page(request: MemberRequest) -> HttpResponse:
 @member_required
 @limit_view
 def run_question(request: MemberRequest, number: int) -> HttpResponse:
-    """Fill in one question and redirect to the search.
-
-    Show its form again if a value is missing.
-    """
+    """Fill in a question and redirect to the search, or ask for a missing value."""
     chosen = builtin_questions.QUESTIONS_BY_NUMBER.get(number)
     if chosen is None:
         raise Http404

@@ -55,10 +55,7 @@ class SearchResults:
 
 
 def find_identity_url(project: Project, text: str) -> str | None:
-    """Return the address of an object if the query is only its id.
-
-    Handle, UUID, digest or address.
-    """
+    """Return the address of an object if the query is a handle, id, digest or URL."""
     # `reference:https://…` is a query; looking it up as every kind of id would take longer.
     is_address = "://" in text and text.partition(":")[0] not in _FIELDS
     shaped = (

@@ -47,10 +47,7 @@ def saved_queries(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @member_required
 def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
-    """Show one saved query.
-
-    Its owner can rename, change, share and delete it; others can run it.
-    """
+    """Show a saved query; its owner can rename, change, share, delete; others run it."""
     query = search_saved_queries.get_saved_query(request.membership, saved_query)
     if query is None or (request.method == "POST" and query.owner_id != request.user.pk):
         raise Http404

@@ -101,10 +101,7 @@ def _unknown_name(names: Iterable[str]) -> str:
 
 
 def _add_condition(text: str, condition: str) -> str:
-    """Return the text with one more condition.
-
-    For all results if the text parses, else at its end.
-    """
+    """Add a condition, for all results if the text parses, else at its end."""
     try:
         return edit.add_condition(compiler.parse_query(text), condition)
     except QueryError:

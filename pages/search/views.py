@@ -41,10 +41,7 @@ HEAD_QUESTIONS: Final = (
 @member_required
 @vary_on_headers("HX-Request")
 def search_page(request: MemberRequest) -> HttpResponse:
-    """Show the results of a query, newest first.
-
-    The query string holds the complete search.
-    """
+    """Show results, newest first. The query string holds the complete search."""
     is_fragment = request.headers.get("HX-Request") == "true"
     search = parse_search_request(request.GET, accepts_fragment=is_fragment)
     if isinstance(search, RedirectTo):

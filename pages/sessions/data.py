@@ -184,10 +184,7 @@ class TaskRow:
 
 
 def tasks_with_item_counts(session: Session) -> "QuerySet[Any]":
-    """Return the tasks of the session, each with its number of items.
-
-    `done`, `failed`, `known`.
-    """
+    """Return the session's tasks with item counts `done`, `failed`, `known`."""
     return Task.objects.filter(session=session).annotate(
         done=Count("items", filter=Q(items__state="done")),
         failed=Count("items", filter=Q(items__state="failed")),
@@ -196,10 +193,7 @@ def tasks_with_item_counts(session: Session) -> "QuerySet[Any]":
 
 
 def load_task_tree(session: Session) -> tuple[list[TaskRow], bool]:
-    """Return the first tasks of the session as a tree, and whether there are more.
-
-    One query.
-    """
+    """Return the first tasks as a tree, and whether there are more. One query."""
     rows_read = list(tasks_with_item_counts(session).order_by("opened_position")[: MAX_TASKS + 1])
     shown_tasks = rows_read[:MAX_TASKS]
     ids = {task.id for task in shown_tasks}
@@ -241,10 +235,7 @@ def load_session_artifacts(session: Session) -> tuple[list[Artifact], bool]:
 
 
 def load_same_calls_of_session(session: Any) -> list[tuple[Effect, same_calls.SameCallLink]]:
-    """Return its newest effects with the same call in another session.
-
-    One query if there are any.
-    """
+    """Return its newest effects with a same call elsewhere. At most one query."""
     return same_calls.load_links_of_session(session.id, MAX_SAME_CALLS) if session.named else []
 
 
@@ -255,10 +246,7 @@ def count_items(task: Task) -> list[tuple[str, int]]:
 
 
 def load_item_page(task: Task, state: str, window: Window) -> ItemPage:
-    """Return a page of the task's items in reported order, filtered by state if given.
-
-    One query.
-    """
+    """Return a page of a task's items in reported order, by state. One query."""
     chosen = task.items.filter(state=state) if state else task.items.all()
     if window.after is not None:
         chosen = chosen.filter(id__gt=window.after)

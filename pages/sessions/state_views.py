@@ -23,10 +23,7 @@ SIZE: Final = 50
 @require_safe
 @member_required
 def session_decisions(request: MemberRequest, session: UUID) -> HttpResponse:
-    """List the agent's decisions and how they ended, newest first.
-
-    `open=1` lists unfinished ones.
-    """
+    """List decisions and how they ended, newest first; `open=1` only unfinished."""
     session_row = _load_session_or_404(request, session)
     place = parse_page_place(request.GET, ("open",))
     rows = decisions.query_decisions(session_row, open_only=request.GET.get("open") == "1")

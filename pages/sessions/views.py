@@ -37,10 +37,7 @@ TIMELINE_FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
 @member_required
 @limit_view
 def sessions_page(request: MemberRequest) -> HttpResponse:
-    """List the sessions of the project, newest first.
-
-    The database filters and pages them.
-    """
+    """List the project's sessions, newest first; the database filters and pages."""
     project = request.membership.project
     place = parse_page_place(request.GET, filters.SessionFilter.base_filters)
     joined = project.sessions.select_related("agent", "repository", "parent").annotate(
@@ -114,10 +111,7 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
 @vary_on_headers("HX-Request")
 @limit_view
 def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Show the timeline page.
-
-    For a poll of an open page, its fragment, or 204 if nothing is new.
-    """
+    """Show the timeline; for a poll its fragment, or 204 if nothing is new."""
     row = _load_session_or_404(request, session)
     if "asof" in request.GET:
         return views.timeline_as_of(request, row)

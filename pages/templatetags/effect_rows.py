@@ -78,10 +78,7 @@ def found_effects(page: SearchPage) -> SafeString:
 
 @register.simple_tag
 def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
-    """Return the table rows of a page of a session's effects.
-
-    `three` shows all three clocks.
-    """
+    """Return the rows of a page of a session's effects; `three` shows all clocks."""
     day, agent_day, now = timeline.day, timeline.agent_day, now_us()
     shows_agent_time, tries, tasks = (
         timeline.has_agent_time or three,
@@ -129,8 +126,5 @@ def _task(row: EffectRow) -> SafeString:
 
 @lru_cache(maxsize=64)
 def _row(*columns: str) -> str:
-    """Return the format string of a row with these columns.
-
-    Class, head, arguments, then the cells.
-    """
+    """Return the format of a row: class, head, arguments, then the cells."""
     return f"<tr role=row{{}}>{{}}{{}}{''.join(_CELLS[column] for column in columns)}</tr>"

@@ -189,20 +189,14 @@ def in_session(row: EffectRow, asof: str = "") -> SafeString:
 
 
 def target(row: EffectRow) -> SafeString:
-    """Return the target of an effect.
-
-    Repository@ref, an important ref class, environment.
-    """
+    """Return an effect's target: repository@ref, an important ref class, environment."""
     effect = row.effect
     return _target(effect.repository_name or "", effect.ref, effect.ref_class, effect.environment)
 
 
 @register.filter
 def permission(effect: Effect) -> SafeString:
-    """Return the permission with its basis.
-
-    Effects that ran without permission are flagged.
-    """
+    """Return the permission with its basis; flag effects that ran without one."""
     return _permission(effect.permission, effect.permission_basis)
 
 
@@ -351,10 +345,7 @@ def changes(verdict: Verdict) -> str:
 
 @register.inclusion_tag("_untrusted.html")
 def untrusted_excerpt(piece: Excerpt, label: str) -> dict[str, object]:
-    """Return a labelled block with the beginning of agent text.
-
-    It shows how many bytes are cut.
-    """
+    """Return a labelled block with the beginning of agent text and the bytes cut."""
     return {
         "label": label,
         "markup": _excerpt(piece),

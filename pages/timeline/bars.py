@@ -14,10 +14,7 @@ MINUTE_US: Final = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One entry of an effect.
-
-    `at_us` is by the chosen clock; `what` is the kind of step.
-    """
+    """An entry of an effect: `at_us` by the chosen clock, `what` its kind."""
 
     at_us: int
     what: str
@@ -31,10 +28,7 @@ class Step:
 
 @dataclass(slots=True)
 class Bar:
-    """One effect with its entries in order.
-
-    `state` is the shown state; `gist` is untrusted text.
-    """
+    """An effect with its entries; `state` is as shown, `gist` is untrusted text."""
 
     effect: Any
     steps: list[Step]
@@ -90,10 +84,7 @@ class SequenceGap:
 
 @dataclass(slots=True)
 class TimelineWindow:
-    """A window of a session's timeline.
-
-    Times are microseconds by `clock`, one of CLOCKS.
-    """
+    """A window of a timeline. Times are microseconds by `clock`, one of CLOCKS."""
 
     clock: str
     bars: list[Bar] = field(default_factory=list)  # oldest first
@@ -191,10 +182,7 @@ FOLD_LABELS: Final = {"tool": "Same tool", "same": "Same call", "none": "Nothing
 
 @dataclass(slots=True)
 class BarGroup:
-    """Consecutive equal effects of one lane.
-
-    `unfolded` if the group was expanded by its link.
-    """
+    """Consecutive equal effects of a lane; `unfolded` if expanded by its link."""
 
     bars: list[Bar]
     unfolded: bool = False

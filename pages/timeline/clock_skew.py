@@ -31,10 +31,7 @@ MAX_SESSIONS: Final = 12  # sessions whose clocks are corrected in one view
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """Correction of a session's agent clock.
-
-    `shift_us`, or 0 with the reason in `why`.
-    """
+    """Correction of an agent clock: `shift_us`, or 0 with the reason in `why`."""
 
     shift_us: int
     facts: int  # entries with both times among those read
@@ -59,10 +56,7 @@ def load_skews(
 
 
 def _load_differences(sessions: Sequence[UUID], upto: int | None) -> dict[UUID, list[int]]:
-    """Return how far (µs) the server clock was ahead.
-
-    Reads the newest entries with both times.
-    """
+    """Return how far (µs) the server clock was ahead at the newest entries."""
     newest = Entry.objects.order_by("-position").values(
         "session", "received_us", "occurred_us", "source", "facts"
     )
@@ -93,20 +87,14 @@ def corrected_us(told_us: int | None, skew: Skew | None) -> int | None:
 
 
 def load_agent_times(positions: Sequence[int]) -> dict[int, int]:
-    """Return the agent time (µs) of the entries at `positions` that have one.
-
-    One query.
-    """
+    """Return the agent times (µs) of entries that have one, by position. One query."""
     entries = Entry.objects.filter(position__in=positions, occurred_us__isnull=False)
     rows = entries.values_list("position", "occurred_us")
     return {position: occurred for position, occurred in rows if occurred is not None}
 
 
 def estimate_skew(ahead: Sequence[int], afterwards: bool) -> Skew:
-    """Return the skew from the differences (µs).
-
-    `afterwards`: reported after the event.
-    """
+    """Return the skew of differences (µs); `afterwards`: reported after the event."""
     if afterwards:
         return Skew(
             0,

@@ -88,10 +88,7 @@ def _load_session_events(
     low: int,
     until_position: int | None,
 ) -> list[SessionEvent]:
-    """Return the events of these sessions between two positions, or since the first.
-
-    One query.
-    """
+    """Return the sessions' events between positions, or since the first. One query."""
     entries = Entry.objects.filter(
         session__in=list(sessions),
         position__gte=low,

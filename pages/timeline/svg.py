@@ -174,10 +174,7 @@ def _draw_lane_head(
     whole_name: str = "",
     whole_where: str = "",
 ) -> None:
-    """Draw the name of a lane and the text below it.
-
-    A title has the full text if it was cut.
-    """
+    """Draw a lane's name and the text below; a title has the full text if cut."""
     canvas.add('<line class="lane-rule" x1="0" y1="{}" x2="{}" y2="{}"/>', top, WIDTH, top)
     for css, y, words, full_text in (
         ("lane", top + 20, name, whole_name),
@@ -259,10 +256,7 @@ def _step_shape(step: Step) -> tuple[str, str]:
 def _draw_segment(
     canvas: _Canvas, bar: Bar, step: Step, until_us: int, y: int, *, last: bool
 ) -> None:
-    """Draw the line between two entries.
-
-    Dashed waits, solid runs, hatched and open is unknown.
-    """
+    """Draw the line between entries: dashed waits, solid runs, hatched is unknown."""
     left, right = canvas.x(step.at_us), canvas.x(until_us)
     if right - left < 1:
         return
@@ -290,10 +284,7 @@ def _draw_shape(canvas: _Canvas, x: float, y: float, css: str, shape: str) -> No
 def _draw_leases(
     canvas: _Canvas, lanes: TimelineWindow, silences: list[Silence], top: int, ends_us: int
 ) -> int:
-    """Draw one bar per epoch, hatched while silent.
-
-    A crash is at the expiry of the lease.
-    """
+    """Draw one bar per epoch, hatched while silent; a crash is at lease expiry."""
     spans = lease_spans(lanes.session_events, ends_us)
     if not spans and not silences:
         return top

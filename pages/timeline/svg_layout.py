@@ -148,10 +148,7 @@ def axis_ticks(starts_us: int, ends_us: int) -> list[Tick]:
 
 
 def plain_label(text: str, limit: int) -> str:
-    """Return agent text for SVG, cut to `limit`.
-
-    Hidden characters become their tokens.
-    """
+    """Return agent text for SVG, cut to `limit`; hidden characters as tokens."""
     rendered = "".join(
         piece.shown or piece.raw
         for piece in split_untrusted(to_column_text(text)[: limit * 2], one_line=True)
@@ -181,10 +178,7 @@ def group_by_lane(lanes: TimelineWindow) -> list[Lane]:
 
 
 def merge_successful(bars: Sequence[Bar], *, mixed: bool = False) -> list[DrawnBar]:
-    """Group ALIKE or more successful bars in a row.
-
-    Of one tool, or of any with `mixed`.
-    """
+    """Group MIN_MERGED or more successful bars of one tool, or of any if `mixed`."""
 
     def alike(bar: Bar) -> Any:
         plainly = (
@@ -263,10 +257,7 @@ def _place_with_labels(
 
 @dataclass(frozen=True, slots=True)
 class LeaseSpan:
-    """A lease of one holder in this window.
-
-    `crash_us` is when it was presumed dead, or None.
-    """
+    """A holder's lease in this window; `crash_us`: presumed dead then, or None."""
 
     starts_us: int
     ends_us: int
@@ -314,10 +305,7 @@ def lease_spans(session_events: Sequence[SessionEvent], ends_us: int) -> list[Le
 
 
 def find_silences(session_events: Sequence[SessionEvent], ends_us: int) -> list[Silence]:
-    """Return times of silence.
-
-    From the last heartbeat until the next, or the end of the lease.
-    """
+    """Return silences, from a last heartbeat until the next or the lease's end."""
     silences: list[Silence] = []
     since: int | None = None
     for event in [*session_events, SessionEvent(ends_us, _END, 0, "{}", None)]:

@@ -41,10 +41,7 @@ class TimelineParams:
 def parse_timeline_params(
     query: QueryDict, view: str, other_names: tuple[str, ...] = ()
 ) -> TimelineParams:
-    """Parse the window, filters and size.
-
-    `other_names` are further parameters of the page.
-    """
+    """Parse window, filters and size; the page also accepts `other_names`."""
     place = parse_page_place(query, KEPT_PARAMETERS, (*OTHER_PARAMETERS, *other_names))
     effect_filters, errors = effect_table.parse_effect_filters(
         {name: query.get(name, "") for name in FILTERS}
@@ -78,10 +75,7 @@ def render_timeline(request: MemberRequest, session: Session, view: str) -> Http
 def render_timeline_as_of(
     request: MemberRequest, live: Session, view: str, moment: JournalCut
 ) -> HttpResponse | None:
-    """Show the timeline as of a moment; None if the session did not exist yet.
-
-    Raises CutError.
-    """
+    """Show a past timeline; None if the session is newer. Raises CutError."""
     params = parse_timeline_params(request.GET, view, ("asof",))
     # links keep the exact position, however the moment was given
     params.place.filters.append(("asof", moment.text))
@@ -216,10 +210,7 @@ def _zoom_links(place: PagePlace, window: TimelineWindow) -> dict[str, str]:
 
 
 def timeline_to_json(window: TimelineWindow) -> dict[str, Any]:
-    """Return the rows as JSON.
-
-    Times are microseconds; `at_us` is by the requested clock.
-    """
+    """Return the rows as JSON; times in microseconds, `at_us` by the given clock."""
     events = [
         {"position": event.position, "kind": event.kind, "at_us": event.at_us}
         for event in window.session_events

@@ -145,10 +145,7 @@ class Number(Ordered):
 
 @dataclass(frozen=True, slots=True)
 class Time(Ordered):
-    """A time in microseconds.
-
-    An age alone means since then; a day or minute means all of it.
-    """
+    """A time in microseconds. An age means since then; a day or minute all of it."""
 
     kind: ClassVar[str] = "time"
 
