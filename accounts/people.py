@@ -59,10 +59,7 @@ def generate_password() -> str:
 def create_administrator(
     username: str, password: str, project: Project, *, actor: str = SYSTEM_SOURCE
 ) -> User:
-    """Create a person who administers `project`. Raises ChangeRefused.
-
-    The password must satisfy the password rules.
-    """
+    """Create a person who administers `project`. Raises ChangeRefused."""
     if has_username(username):
         raise ChangeRefused(f"There is already a person called {username!r}.")
     return add_project_member(project, username, "administrator", password, actor=actor).user

@@ -30,10 +30,7 @@ PASSWORD_CHECKED: Final = (
 
 
 def address_of(request: HttpRequest) -> str:
-    """Return the client's address.
-
-    With GATEBOOK_FORWARDED_FOR that is the address which the proxy added last.
-    """
+    """Return the client's address; with GATEBOOK_FORWARDED_FOR, the last one added."""
     direct = str(request.META.get("REMOTE_ADDR") or "")
     if settings.GATEBOOK_FORWARDED_FOR:
         last = str(request.META.get("HTTP_X_FORWARDED_FOR", "")).rpartition(",")[2].strip()

@@ -150,10 +150,7 @@ def compute_exemption_code(*parts: object) -> str:
 def confirm_exemption_grant(
     exemption: Exemption, user: User, *, step_up: str = "none", password_at_us: int | None = None
 ) -> bool:
-    """Grant an exemption that another person requested; True if it is now in force.
-
-    Raises ChangeRefused.
-    """
+    """Grant another person's request; True if now in force. Raises ChangeRefused."""
     projects.require_active_project(exemption.project)
     locked = Exemption.objects.select_for_update().get(pk=exemption.pk)
     now = now_us()

@@ -179,10 +179,7 @@ class ExemptionVote(models.Model):
 
 
 class Gate(models.Model):
-    """One approval request of an effect.
-
-    Digest, requirement and time limits are fixed when it opens.
-    """
+    """An effect's approval request; digest, requirement and limits never change."""
 
     id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(

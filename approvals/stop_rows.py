@@ -19,10 +19,7 @@ from sessions.models import Session
 
 @dataclass(frozen=True, slots=True)
 class StopView:
-    """A stop in force.
-
-    `name` is its scope (for tools and sessions agent text); `url` its page, or empty.
-    """
+    """A stop in force: `name` is its scope, perhaps agent text; `url` may be empty."""
 
     row: Hold
     name: str

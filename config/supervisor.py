@@ -121,10 +121,7 @@ class Supervisor:
         return None
 
     def watch(self, until: Callable[[], bool] = lambda: False) -> bool:
-        """Watch until `until()`, a signal, or the end of a vital child.
-
-        Returns True only when `until()` came first.
-        """
+        """Watch until `until()` (True), a signal, or the end of a vital child."""
         while not self.stopping:
             if self.fallen() is not None:
                 return False
@@ -134,10 +131,7 @@ class Supervisor:
         return False
 
     def stop(self) -> int:
-        """Stop every child within five seconds and return the exit code.
-
-        0 after a signal, 1 when a vital child ended.
-        """
+        """Stop children within 5 s; return 0 after a signal, 1 if a vital child ended."""
         fallen = None if self.stopping else self.fallen()
         if fallen is not None and fallen.process is not None:
             print_message(

@@ -39,10 +39,7 @@ class EmbeddedError(ValueError):
 
 
 def default_embedded_folder(project: Path) -> Path:
-    """Return the folder for `embedded:` without a DIR.
-
-    It is outside every home folder, one per clone and user.
-    """
+    """Return the folder of plain `embedded:`, outside homes, per clone and user."""
     digest = hashlib.sha256(str(project).encode()).hexdigest()[:12]
     # The name is guessable; `start_embedded_server` rejects a folder that another user created
     # first.

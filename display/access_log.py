@@ -45,10 +45,7 @@ def _remove_secrets(project: UUID, text: str) -> str:
 def record_search(
     project: UUID, actor: str, text: str, *, entity: str, row_count: int, more: bool
 ) -> None:
-    """Record that `actor` ran the query `text` and saw `row_count` rows or groups.
-
-    `more` if there were more.
-    """
+    """Record that `actor` ran `text` and saw `row_count` rows, or `more`."""
     text = _remove_secrets(project, text)
     _record_access(
         project,

@@ -125,10 +125,7 @@ def common_day(times: Iterable[int]) -> str:
 
 
 def parse_effect_filters(query: Mapping[str, str]) -> tuple[EffectFilters, list[str]]:
-    """Parse filters; return also a sentence for each invalid value.
-
-    Invalid values do not narrow the rows.
-    """
+    """Parse filters; return also a sentence for each invalid value, which is ignored."""
     filters, errors = EffectFilters(), []
     state, outcome, task = query.get("state", ""), query.get("outcome", ""), query.get("task", "")
     if state in display_state.STATES:
@@ -236,8 +233,5 @@ def matches_filters(filters: EffectFilters, effect: Any, task: UUID | None, now_
 
 
 def has_news(session: Session, since: int) -> bool:
-    """Return True if the journal has an entry of the session after `since`.
-
-    `since` is a settled position.
-    """
+    """Return True if the session has an entry after the settled position `since`."""
     return Entry.objects.filter(session=session.id, position__gt=since).exists()

@@ -28,10 +28,7 @@ class Octets(Func):
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
     ) -> tuple[str, Any]:
-        """Count the bytes of a blob, which every SQLite version can.
-
-        Only newer ones have octet_length.
-        """
+        """Count the bytes of a blob; only newer versions have octet_length."""
         return self.as_sql(
             compiler, connection, template="LENGTH(CAST(%(expressions)s AS BLOB))", **context
         )
@@ -68,10 +65,7 @@ def cut_excerpt(text: str, limit: int = SHOWN_BYTES) -> Excerpt:
 
 
 def excerpt_from_head(head: str | None, octets: int | None) -> Excerpt | None:
-    """Return the excerpt of a body from its first characters and its length in bytes.
-
-    None for no body.
-    """
+    """Return a body's excerpt from its head and length in bytes; None for no body."""
     return None if head is None or octets is None else Excerpt(cut_excerpt(head).text, octets)
 
 

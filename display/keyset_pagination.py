@@ -23,10 +23,7 @@ Row = TypeVar("Row", bound=HasPosition)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The requested page: rows older than `before`, newer than `after`, or around `at`.
-
-    At most one of them is set.
-    """
+    """The requested page: `before`, `after` or `around` a row; at most one is set."""
 
     before: int | None = None
     after: int | None = None
@@ -67,10 +64,7 @@ def merge_pages(
 def gather_page(
     arms: "Iterable[QuerySet[Any]]", rows: "QuerySet[Any]", size: int, window: Window
 ) -> Page[Any]:
-    """Return one page of a few arms in one query, or two around a row.
-
-    Suits rows that are found fast by id.
-    """
+    """Return a page of a few arms, found fast by id, in one or two queries."""
     together: Any = _CombinedArms(list(arms), rows)
     return _load_page([[together]], size, window)
 

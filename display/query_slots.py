@@ -61,10 +61,7 @@ def _slot_statement(number: int) -> str:
 
 @contextmanager
 def hold_slot(author: int, patience_s: float) -> Iterator[bool]:
-    """Hold a slot for a query of `author`; yield False if none is free within `patience_s`.
-
-    `author` is any integer.
-    """
+    """Hold a query slot for `author`; yield False if none is free in `patience_s`."""
     until = time.monotonic() + patience_s
     if not _wait_for_slot(author, until):
         yield False

@@ -88,10 +88,7 @@ def _hold_slot(author: int) -> Iterator[None]:
 
 @contextmanager
 def limit_time() -> Iterator[None]:
-    """Limit the reads of this connection to settings.GATEBOOK_SEARCH_TIMEOUT_S in total.
-
-    Raises QueryTimeout.
-    """
+    """Limit all reads to GATEBOOK_SEARCH_TIMEOUT_S in total. Raises QueryTimeout."""
     until = time.monotonic() + settings.GATEBOOK_SEARCH_TIMEOUT_S
     try:
         with (_limit_postgresql if connection.vendor == "postgresql" else _limit_sqlite)(until):

@@ -67,10 +67,7 @@ def build_artifact_entry(
 def apply_artifact_fact(
     origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any], position: int
 ) -> Artifact:
-    """Store an artifact whose entry is in the journal.
-
-    Its bytes may be stored already, under another name.
-    """
+    """Store an artifact of a journal entry; its bytes may be stored already."""
     artifact, _created = Artifact.objects.get_or_create(
         id=derive_artifact_id(session, origin),
         defaults={

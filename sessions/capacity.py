@@ -51,10 +51,7 @@ _WORDS: Final = {
 def record_capacity(
     origin: Origin, session: UUID | None, values: dict[str, int | None]
 ) -> Capacity:
-    """Store an agent's capacity report, by command.
-
-    `values` has FIELDS, None where not reported. Raises RepeatedKey.
-    """
+    """Store a report; `values` has CAPACITY_FIELDS, or None. Raises RepeatedKey."""
     pace = _throttle_window(values, origin.received_us)
     facts: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if pace is not None:

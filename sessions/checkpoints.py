@@ -115,10 +115,7 @@ def load_latest_checkpoint(session: UUID | Session) -> Any | None:
 
 
 def checkpoint_to_json(row: Any, *, with_state: bool = True) -> dict[str, Any]:
-    """Convert a checkpoint to JSON, with its state if `with_state`.
-
-    Needs `text`, which is None once erased.
-    """
+    """Convert a checkpoint with its `text`, None once erased, to JSON."""
     body = parse_body(row.text) if row.text is not None else {}
     document = {
         "id": str(row.id),

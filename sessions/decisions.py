@@ -122,10 +122,7 @@ def _build_row(fact: DecisionFact) -> Decision:
 
 
 def query_decisions(session: UUID | Session, *, open_only: bool = False) -> "QuerySet[Any]":
-    """Return a session's decisions with the texts of their entries.
-
-    The texts are `recorded` and `concluded`.
-    """
+    """Query a session's decisions with their texts `recorded` and `concluded`."""
     rows = Decision.objects.filter(session=session)
     if open_only:
         rows = rows.filter(status="open")
@@ -140,10 +137,7 @@ def load_open_decisions(session: UUID | Session, limit: int) -> list[Any]:
 
 
 def decision_to_json(row: Any) -> dict[str, Any]:
-    """Convert a decision to JSON.
-
-    Needs the texts that `query_decisions` reads. Erased fields are null.
-    """
+    """Convert a decision of `query_decisions` to JSON; erased fields are null."""
     recorded = parse_body(row.recorded) if row.recorded is not None else {}
     concluded = parse_body(row.concluded) if row.concluded is not None else {}
     texts = {

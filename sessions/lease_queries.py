@@ -70,10 +70,7 @@ class Heartbeat(NamedTuple):
 
 
 class AppliedHeartbeat(NamedTuple):
-    """A heartbeat that counted.
-
-    `silent_us` is the length of the silence that it ended, where one was journalled.
-    """
+    """A heartbeat that counted; `silent_us` is the journalled silence it ended."""
 
     lease: UUID
     session: UUID | None

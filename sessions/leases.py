@@ -388,10 +388,7 @@ WHERE id IN (SELECT id FROM agent_sessions_lease WHERE session_id = %s AND relea
 
 
 def record_lease_progress(session: UUID, task: UUID | None) -> list[tuple[UUID, str, int, int]]:
-    """Record progress in a session, on its lease and on that of `task`.
-
-    Returns (lease, kind, epoch, now) of each.
-    """
+    """Record progress on the leases; return (lease, kind, epoch, now) of each."""
     vendor = connection.vendor
     lock = " ORDER BY id FOR NO KEY UPDATE" if vendor == "postgresql" else ""
     text = _PROGRESS.format(now=clock.NOW_SQL[vendor], most=_MOST[vendor], lock=lock)

@@ -255,10 +255,7 @@ def load_inbox(
 def load_unread_messages(
     project: UUID, agent: UUID, session: UUID | None = None, limit: int = 20
 ) -> tuple[list[MessageView], bool]:
-    """Return an agent's oldest unread messages, and whether there are more.
-
-    With `session` as in `load_inbox`.
-    """
+    """Return an agent's oldest unread messages, and whether there are more."""
     letters = load_inbox(project, agent, session=session, limit=limit + 1)
     return letters[:limit], len(letters) > limit
 

@@ -206,10 +206,7 @@ class Item(models.Model):
 
 
 class Artifact(models.Model):
-    """Something a session made or kept, identified by its content's hash.
-
-    Gatebook may store its bytes.
-    """
+    """What a session made, by its content's hash; Gatebook may store its bytes."""
 
     id = models.UUIDField(primary_key=True)  # derived from (session, source, entry id)
     project = models.ForeignKey(
@@ -265,10 +262,7 @@ class CodePointOrder(Func):
 
 
 def text_at(column: str) -> Subquery:
-    """Return a subquery for the body of the entry at the position in `column`.
-
-    NULL where there is no body or it was erased.
-    """
+    """Return the body of the entry at `column` as a subquery; NULL if none or erased."""
     return Subquery(Body.objects.filter(entry_id=OuterRef(column)).values("text"))
 
 
@@ -561,10 +555,7 @@ class HeartbeatMinute(models.Model):
 
 
 class Message(models.Model):
-    """A message to one agent or to all agents of a project.
-
-    Its text is stored only in the body of its entry.
-    """
+    """A message to one or all agents of a project; its text is in the entry's body."""
 
     id = models.UUIDField(primary_key=True)  # derived from (project, source, entry id)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)

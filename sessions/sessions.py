@@ -180,10 +180,7 @@ def _add_labels(origin: Origin, row: Session, labels: Mapping[str, str]) -> bool
 
 
 def close_session(origin: Origin, session: Session, status: str) -> Session:
-    """End a session by command with an ended status. The first end by command counts.
-
-    Raises RepeatedKey.
-    """
+    """End a session by command. Only the first end counts. Raises RepeatedKey."""
     # Lock without the key: deciding on a gate locks the gate and checks this key when it commits.
     row = Session.objects.select_for_update(no_key=True).get(id=session.id)
     if row.status in ENDED and is_command_mark(row.status_mark):
@@ -569,10 +566,7 @@ def update_session(
 
 
 def record_session_merge(origin: Origin, session: Session, into: UUID) -> Session:
-    """Record that this branch is merged into the session `into`. The first counts.
-
-    Raises RepeatedKey.
-    """
+    """Record that this branch is merged into `into`, once. Raises RepeatedKey."""
     return _append_and_apply(
         origin, "session.merged", session, {"into": str(into)}, {str(into): into}
     )

@@ -145,10 +145,7 @@ def count_open_subtasks(task: Task) -> int:
 
 
 def bump_task_version(task: Task, now_us: int) -> int:
-    """Count a change of a task's items as one of the task; return the new version.
-
-    The task's session must be locked.
-    """
+    """Count a change of items as one of the task, whose session is locked."""
     bump_task_versions([task.id], now_us)
     return Task.objects.values_list("version", flat=True).get(id=task.id)
 

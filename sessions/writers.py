@@ -137,10 +137,7 @@ def find_unreported_sessions(sessions: Collection[UUID], but: str = "") -> set[U
 
 
 class WriterNotAllowed(Exception):
-    """An agent sent a command that it may not send.
-
-    The transaction is undone; `draft` is journalled.
-    """
+    """A command its agent may not send: transaction undone, `draft` journalled."""
 
     def __init__(
         self, origin: Origin, draft: Draft, standing: WriterStatus, session: UUID, task: UUID | None

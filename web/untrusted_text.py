@@ -51,10 +51,7 @@ _LINE = re.compile(rf"[ ]{{8,}}|[\n\t]+|{_UNUSUAL}")
 
 
 def format_markup(form: str, *parts: str) -> SafeString:
-    """Format markup like Django's `format_html`, but faster.
-
-    `form` must be a literal of ours, which counts as markup.
-    """
+    """Format like `format_html`, but faster; `form` must be a literal of ours."""
     return SafeString(
         form.format(
             *[part if isinstance(part, SafeString) else html.escape(part) for part in parts]

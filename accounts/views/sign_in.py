@@ -37,10 +37,7 @@ class PasswordForm(PasswordChangeForm):
     request: HttpRequest
 
     def clean_old_password(self) -> str:
-        """Check the current password as the sign-in does.
-
-        Wrong passwords count, and the fifth locks the name.
-        """
+        """Check the current password as a sign-in: the fifth wrong one locks the name."""
         password = str(self.cleaned_data["old_password"])
         if (
             authenticate(self.request, username=self.user.get_username(), password=password)

@@ -48,10 +48,7 @@ class BatchItem(NamedTuple):
 def parse_items(
     call: Call, parsed: Iterable[Parsed | ItemFault]
 ) -> tuple[list[BatchItem], list[dict[str, Any]]]:
-    """Parse each item by the schema of its kind.
-
-    Returns the readable items, and a result for each rejected item.
-    """
+    """Parse items by their kind's schema; return the readable, and the rejections."""
     items: list[BatchItem] = []
     rejected_results: list[dict[str, Any]] = []
     key = call.redaction_key

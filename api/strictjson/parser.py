@@ -74,10 +74,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 class ItemFault(msgspec.Struct, frozen=True):
-    """Why one item of a batch was rejected.
-
-    `index` counts from 0; `id` is the item's own id, if it could be read.
-    """
+    """Why one item of a batch, counted from 0, was rejected; `id` if it was readable."""
 
     index: int
     id: str | None

@@ -194,10 +194,7 @@ def put_items(call: Call, fields: core.PutItems, origin: Origin, path: dict[str,
 
 @get_endpoint
 def list_items(call: Call, task: UUID) -> HttpResponse:
-    """List the first 10,000 items of a task, with counts of all per state.
-
-    Reports can add more than 10,000 items.
-    """
+    """List the first 10,000 items of a task, with counts of all per state."""
     params = parse_parameters(call.request, {"state"})
     check_choice(params, "state", ITEM_STATES)
     stored = _find_task(call.project, task)

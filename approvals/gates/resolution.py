@@ -46,10 +46,7 @@ _MESSAGES: Final = {
 def resolve_effect(
     effect: UUID, membership: Membership, resolution: ResolutionInput
 ) -> ResolutionResult:
-    """Record `membership`'s resolution in its own transaction.
-
-    Raises LookupError for an effect of another project.
-    """
+    """Record a resolution in its own transaction. Raises LookupError."""
     return retry.run_with_retry(
         lambda: _resolve_locked(effect, membership, resolution), writer.LostRace, gates.GateConflict
     )

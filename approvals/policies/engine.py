@@ -94,10 +94,7 @@ SAME_CALL: Final = PlanRate(1, 0, "same_call")
 
 
 class ExemptionRequirement(NamedTuple):
-    """What an exemption needs to suspend every rule that asks.
-
-    How many grantors, and whether any exemption is allowed.
-    """
+    """How many grantors an exemption needs here, and whether any is allowed."""
 
     minimum: int = 1
     allowed: bool = True

@@ -281,10 +281,7 @@ def _load_compiled(policy_set: UUID) -> tuple[str, CompiledPolicy]:
 
 
 def _lock_project(project: Project) -> None:
-    """Serialize loading per project without blocking agents.
-
-    A foreign key locks no more than the row's key.
-    """
+    """Serialize loading per project; agents' foreign keys do not wait."""
     Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
 
 

@@ -114,10 +114,7 @@ def parse_policies(text: str) -> dict[str, Any]:
 
 
 def _hours(node: Node) -> dict[str, Any]:
-    """Parse working hours.
-
-    A clock is read as written, since YAML reads 18:00 as a number in base 60.
-    """
+    """Parse working hours; YAML reads 18:00 as a number in base 60."""
     fields = yaml_reader.expect_mapping(node, "`hours`", HOURS_KEYS)
     for key in HOURS_KEYS:
         if key not in fields:

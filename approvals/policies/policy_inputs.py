@@ -103,10 +103,7 @@ def build_policy_input(
 
 
 def build_stored_policy_input(row: EffectRow, agent: str, plan: Mapping[str, Any]) -> PolicyInput:
-    """Build the policy input of a stored effect that `agent` is about to dispatch.
-
-    Its arguments are those of `plan`.
-    """
+    """Build the input of an effect that `agent` dispatches, with `plan`'s arguments."""
     repository = load_effect_repository(row)
     target = get_target_columns(row)
     target["ref_class"], _ = compute_current_ref_class(repository, row)

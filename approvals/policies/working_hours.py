@@ -61,10 +61,7 @@ def parse_clock_time(clock: str) -> int:
 
 
 def load_working_hours(policy_sets: Iterable[UUID | None]) -> dict[UUID, WorkingHours | None]:
-    """Return the hours of policy sets by id; at most one query.
-
-    Loaded sets never change, so each process caches them.
-    """
+    """Return the hours of policy sets by id, cached. At most one query."""
     set_ids = {set_id for set_id in policy_sets if set_id is not None}
     cache = dict(_hours_cache)  # another thread may clear the cache
     hours_by_set = {set_id: cache[set_id] for set_id in set_ids & cache.keys()}

@@ -42,10 +42,7 @@ _ABSENT: Final = object()
 
 
 class GateRequest(NamedTuple):
-    """A request to compare.
-
-    `same` is its intent and target, in the order of warnings.REQUEST_IDENTITY.
-    """
+    """A request to compare; `same` has the order of warnings.REQUEST_IDENTITY."""
 
     gate: UUID
     position: int

@@ -59,10 +59,7 @@ def verify_gate_snapshot(token: str, gate: Gate, membership: Membership) -> Page
 
 
 def diff_snapshot(seen: PageSnapshot, gate: Gate, card: Card) -> list[tuple[str, str, str]]:
-    """List what changed since the page was made: (name, as shown, now).
-
-    Times are microseconds as text, for `moment`.
-    """
+    """List changes since the page was made: (name, as shown, now), times in µs."""
     changed = []
     if seen.shown.digest != gate.digest:
         changed.append(

@@ -48,10 +48,7 @@ GATE_RELATIONS: Final = (
 @member_required
 @vary_on_headers("HX-Request")
 def inbox_page(request: MemberRequest) -> HttpResponse:
-    """Show a list of requests and the opened one.
-
-    A poll (`since`) gets the news, or 204 if nothing changed.
-    """
+    """Show a list of requests and the opened one; for a poll the news or 204."""
     project = request.membership.project
     params = {
         name: request.GET.get(name, "").replace("\0", "")[:200]

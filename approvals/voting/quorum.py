@@ -139,10 +139,7 @@ def load_approvals(gates: Sequence[UUID]) -> dict[UUID, list[ApprovalVote]]:
 
 
 def load_uncounted_approvals(gate: Gate) -> dict[UUID, str]:
-    """Return the approvals that do not count, and why.
-
-    As of now while the gate is open, else as the journal recorded it.
-    """
+    """Return the approvals that do not count and why, now or as recorded at the end."""
     if gate.status in OPEN_STATUSES:
         return {
             approval.vote: approval.fault

@@ -113,10 +113,7 @@ class Response:
 def make_refusal(
     path: str, status: int, code: str, detail: str, headers: Headers | None = None
 ) -> bytes:
-    """Return a complete response of the server's own, as agents or people expect it.
-
-    The connection ends after it.
-    """
+    """Return a complete response of the server's own, which ends the connection."""
     phrase = HTTPStatus(status).phrase
     if path.startswith(AGENTS_PREFIX):
         kind = "application/problem+json"

@@ -123,10 +123,7 @@ class OutgoingContent:
         self.complete = False  # nothing is added any more
 
     def add(self, data: bytes) -> None:
-        """Add `data` at the end.
-
-        Raises SpoolFull, ClientClosed, and OSError when the disk takes no more.
-        """
+        """Add `data` at the end. Raises SpoolFull, ClientClosed and OSError (disk full)."""
         with self._lock:
             if self._closed:
                 raise ClientClosed

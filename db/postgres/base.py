@@ -51,10 +51,7 @@ class DatabaseWrapper(django_postgresql.DatabaseWrapper):
 
 
 def is_connection_dead(connection: "psycopg.Connection[Any]") -> bool:
-    """Return whether an idle connection is dead.
-
-    Queries the server only when it has sent something unasked.
-    """
+    """Return whether an idle connection is dead; asks only if it sent something."""
     try:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)

@@ -16,10 +16,7 @@ ERASABLE = frozenset({"journal_body"})
 
 
 def grant_application_role(connection: BaseDatabaseWrapper, role: str) -> None:
-    """Grant `role` what the application needs, with append-only access to history.
-
-    Idempotent. Run it as the owner.
-    """
+    """Grant `role` what the application needs; run as the owner. Idempotent."""
     name = connection.ops.quote_name(role)
     statements = [
         f"GRANT USAGE ON SCHEMA public TO {name}",

@@ -110,10 +110,7 @@ class Connection(sqlite3.Connection):
         return True
 
     def settle(self) -> None:
-        """Leave the queue unless a transaction is open.
-
-        Call it after everything that may have ended one.
-        """
+        """Leave the queue unless a transaction is open; call after it may have ended."""
         if not self.in_transaction:
             self.place.leave()
             if self.total_changes > self.rows_when_shrunk + SHRINK_AFTER_ROWS:

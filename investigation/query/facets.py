@@ -79,10 +79,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Facets and histogram of the newest `count` matches.
-
-    `more` is True if there are further matches.
-    """
+    """Facets and histogram of the newest `count` matches; `more` if there are others."""
 
     count: int = 0
     more: bool = False

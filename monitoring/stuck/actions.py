@@ -42,10 +42,7 @@ def is_subject_of_project(project: Project, subject: UUID) -> bool:
 def run_action(
     do: str, row: StuckRow, active_rule: ActiveRule, sent: Mapping[str, str], membership: Membership
 ) -> str:
-    """Carry out the action of a form and return the message to show.
-
-    Raises ChangeRefused without changing anything.
-    """
+    """Run a form's action; return its message. Raises ChangeRefused, changing nothing."""
     by, reason = membership.user, sent.get("reason", "")
     if do == "release":
         return _release_lease(row, active_rule, reason, by)

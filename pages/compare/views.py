@@ -27,10 +27,7 @@ MAX_REFERENCE_CHARS: Final = 300
 @member_required
 @limit_view
 def session_compare(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Ask for the second session (`with`.
-
-    Handle, id, key or address) and redirect to the comparison.
-    """
+    """Ask for the second session (`with`: handle, id, key, address) and redirect."""
     row = _load_session(request, session)
     text = request.GET.get("with", "").replace("\0", "").strip()[:MAX_REFERENCE_CHARS]
     error = ""

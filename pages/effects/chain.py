@@ -50,10 +50,7 @@ class VoteShown:
 
 @dataclass(slots=True)
 class GateWithVotes:
-    """A gate of one of the effects with its votes in order.
-
-    `waited_us` is the time until now or its end.
-    """
+    """A gate with its votes in order; `waited_us` is the time until now or its end."""
 
     gate: Any
     votes: list[VoteShown]
@@ -62,10 +59,7 @@ class GateWithVotes:
 
 @dataclass(slots=True)
 class Chain:
-    """Related effects of an effect.
-
-    `hows` has the relations of each effect by id, `cut` sentences about omissions.
-    """
+    """Related effects: `hows` are relations by id, `cut` sentences on omissions."""
 
     hows: dict[UUID, list[str]] = field(default_factory=dict)
     gates: list[GateWithVotes] = field(default_factory=list)

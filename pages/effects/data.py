@@ -199,10 +199,7 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
 def load_entry_page(
     effect: Effect, before: int | None = None, at: int | None = None
 ) -> EffectEntryPage:
-    """Return a page of the entries of `effect`.
-
-    Newest, below `before`, or from `at` down. One query.
-    """
+    """Return entries of `effect`: newest, below `before`, or from `at`. One query."""
     entries = _entries_with_bodies(effect.project_id).filter(effect=effect.id)
     if at is not None:
         entries = entries.filter(position__lte=at)
@@ -337,10 +334,7 @@ def load_same_calls(effect: Any) -> list[same_calls.SameCallLink]:
 
 
 def load_gates_of_effect(effect: Effect) -> list[Gate]:
-    """Return its gates, newest first, with their current status.
-
-    Imported gates have the status recorded in the bundle.
-    """
+    """Return its gates, newest first, with current status; imported: as in the bundle."""
     if effect.imported:
         return imported_gates.list_imported_gates(effect)
     if not effect.permission_ref and effect.policy_outcome not in ("ask", "deny"):

@@ -57,10 +57,7 @@ class ResolveContext(NamedTuple):
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("operator")
 def resolve_effect_page(request: MemberRequest, effect: UUID) -> HttpResponse:
-    """Show what is known of the effect and the form, if people are asked.
-
-    POST opens the confirmation.
-    """
+    """Show what is known of the effect, and the form; POST opens the confirmation."""
     row = load_effect_or_404(request, effect)
     if row.imported:
         return _redirect_imported(request, row)

@@ -67,10 +67,7 @@ class EffectPageThen:
 def load_past_effect_page(
     project: Project, live: Effect, cut: JournalCut, window: Window
 ) -> EffectPageThen | None:
-    """Return the data of the page of `live` (see pages/effects/data.py).
-
-    None if the effect did not exist yet.
-    """
+    """Return the data of the page of `live`; None if it did not exist yet."""
     past = history_effects.rebuild_effects_with_attempts(project.id, [live.id], cut).get(live.id)
     if past is None:
         return None

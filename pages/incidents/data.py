@@ -64,10 +64,7 @@ class IncidentDetails:
 
 
 def list_incidents(project: Project, state: str, window: Window) -> keyset_pagination.Page[Any]:
-    """Load a page of incidents, newest first, with `title` (None: erased) and `member_count`.
-
-    One query.
-    """
+    """Load incidents, newest first; erased ones have `title` None. One query."""
     rows = _query_incidents(project)
     if state in INCIDENT_STATES:
         rows = rows.filter(state=state)

@@ -76,10 +76,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
 @member_required
 @time_limit.limit_view
 def complete_query_page(request: MemberRequest) -> HttpResponse:
-    """List completions of a query.
-
-    `q` is the query, `at` the number of characters before the cursor.
-    """
+    """List completions of the query `q` at its character `at`."""
     text, place = request.GET.get("q", ""), parse_number(request.GET.get("at", ""), 5)
     completions = autocomplete.complete_query(
         text.replace("\0", ""), len(text) if place is None else place, request.membership.project

@@ -201,10 +201,7 @@ def permission(effect: Effect) -> SafeString:
 
 
 def row_time(us: int | None, day: str) -> SafeString:
-    """Return the time of a row in milliseconds.
-
-    The day is left out if the column head shows it (`day`).
-    """
+    """Return a row's time in milliseconds, without a `day` that the column head has."""
     if us is None or not day:
         return moment(us, "ms")
     at = datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")

@@ -71,10 +71,7 @@ class SessionEvent:
 
 @dataclass(frozen=True, slots=True)
 class SequenceGap:
-    """Sequence numbers that a producer skipped in this window.
-
-    The first and last missing, and where.
-    """
+    """Sequence numbers that a producer skipped here: first and last, and where."""
 
     source: str
     first: int

@@ -107,10 +107,7 @@ def load_session_window(
     size: int,
     clock: str,
 ) -> TimelineWindow:
-    """Return the window of `session`, at most `size` effects.
-
-    The session is of the member's project.
-    """
+    """Return the window of the member's `session`, at most `size` effects."""
     page = keyset_pagination.load_keyset_page(
         with_bar_columns(effect_table.filtered_session_effects(session, filters, now_us)),
         size,
@@ -134,10 +131,7 @@ def load_session_window(
 
 
 def open_effects_before(session: Session, low: int) -> "QuerySet[Effect]":
-    """Return open effects from before the position `low`.
-
-    An effect is open while dispatched or waiting for approval.
-    """
+    """Return effects before `low` that are dispatched or waiting for approval."""
     waits = Q(state="dispatched") | Q(state="planned", permission="pending")
     return Effect.objects.filter(
         MAY_BE_OPEN, waits, session=session, state__in=OPEN_STATES, opened_position__lt=low
@@ -187,10 +181,7 @@ def add_bars_and_events(
 
 
 def add_bars(timeline_window: TimelineWindow, effects: Sequence[Any]) -> list[dict[str, Any]]:
-    """Add a bar for each of the `with_bar_columns` effects with entries.
-
-    Returns the entries. One query.
-    """
+    """Add bars for `with_bar_columns` effects; return their entries. One query."""
     entries = _load_moving_entries([row.id for row in effects], timeline_window.upto)
     timeline_window.cut = len(entries) > MAX_ENTRIES
     by_effect: dict[UUID, list[dict[str, Any]]] = {}

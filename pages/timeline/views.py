@@ -51,10 +51,7 @@ def parse_timeline_params(
 
 
 def render_timeline(request: MemberRequest, session: Session, view: str) -> HttpResponse:
-    """Show the timeline of `session` as lanes, compact or JSON.
-
-    The session is of the member's project.
-    """
+    """Show the timeline of the member's `session` as lanes, compact or JSON."""
     params = parse_timeline_params(request.GET, view)
     clock = lanes.parse_clock(request.GET, session)
     window = lanes.load_session_window(
@@ -186,10 +183,7 @@ def view_links(query: QueryDict, address: str = "") -> list[tuple[str, str]]:
 
 
 def _zoom_links(place: PagePlace, window: TimelineWindow) -> dict[str, str]:
-    """Return links to fewer and to more effects around the middle.
-
-    Links that would show the same rows are left out.
-    """
+    """Return links to fewer and to more effects around the middle, if they differ."""
     links: dict[str, str] = {}
     if not window.bars:
         return links

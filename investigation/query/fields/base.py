@@ -103,10 +103,7 @@ class RowTest:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A searchable property of an entity.
-
-    `kind` says how values are parsed; subclasses compile them to tests.
-    """
+    """A searchable property of an entity, parsed by `kind`; subclasses compile tests."""
 
     name: str
     label: str

@@ -22,10 +22,7 @@ MAX_CHAIN_EFFECTS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class RelatedRows(Field):
-    """Rows and their related rows.
-
-    `load_related` returns their ids and a sentence about omitted rows, or "".
-    """
+    """Rows and `load_related`: their ids, and a sentence about omitted rows or ""."""
 
     load_related: "Callable[[Project, str], tuple[list[UUID], str]] | None" = None
     called: str = ""

@@ -25,10 +25,7 @@ from investigation.query.parser.ast import QueryError, QueryValue, Term
 
 @dataclass(frozen=True, slots=True)
 class Ordered(Field):
-    """A field with an order: number, time or length.
-
-    With `minus`, the value is the difference from that column.
-    """
+    """A number, time or length; with `minus`, the difference from that column."""
 
     nullable: bool = True
     minus: str = ""

@@ -74,10 +74,7 @@ class Scanner:
         return False
 
     def closes(self, opened: int) -> None:
-        """Read blanks and the closing parenthesis of the one at `opened`.
-
-        Raises QueryError if it is missing.
-        """
+        """Read blanks and the parenthesis that closes `opened`. Raises QueryError."""
         self.space()
         if not self.take(")"):
             raise QueryError(opened, 1, "The parenthesis is not closed. Add a closing parenthesis.")
