@@ -4,10 +4,14 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-from journal.entries import Draft
+from journal.entries import AppendStatus, Draft, append_entries
 from journal.order_keys import make_latest_key, make_order_key
 
 Lane = Literal["command", "evidence", "claim"]
+
+
+class RepeatedKey(Exception):
+    """The command's key is in the journal. The endpoint repeats the stored answer."""
 
 
 @dataclass(slots=True)
@@ -81,6 +85,9 @@ class Origin:
             occurred_us=self.occurred_us,
         )
 
-
-class RepeatedKey(Exception):
-    """The command's key is in the journal. The endpoint repeats the stored answer."""
+    def append_draft(self, draft: Draft) -> int:
+        """Append the entry of a command; return its position. Raises RepeatedKey."""
+        appended = append_entries([draft], self.received_us)[0]
+        if appended.status is not AppendStatus.CREATED:
+            raise RepeatedKey
+        return appended.position

@@ -192,9 +192,7 @@ def record_first_plan(
         session=plan.session,
         effect=effect.id,
     )
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
+    position = origin.append_draft(draft)
     row = effect.row
     if row is None:
         row = EffectRow(
@@ -203,7 +201,7 @@ def record_first_plan(
             session_id=plan.session,
             agent_id=origin.agent,
             effect_key=plan.effect_key,
-            opened_position=appended.position,
+            opened_position=position,
             received_us=origin.received_us,
             changed_us=origin.received_us,
         )
@@ -211,7 +209,7 @@ def record_first_plan(
     values = {"tool": plan.tool, "intent_digest": plan.intent_digest, **plan.values, **columns}
     if grant is not None:
         row.permission, row.permission_basis, row.permission_ref, row.permission_until_us = grant
-    fact = make_fact(origin, "effect.planned", appended.position, 1, values)
+    fact = make_fact(origin, "effect.planned", position, 1, values)
     apply_fact(row, attempts, fact, observe)
     created = effect.row is None
     return CommandResult(
@@ -219,7 +217,7 @@ def record_first_plan(
         201 if created else 200,
         created=created,
         open_effect=effect.open_effect,
-        position=appended.position,
+        position=position,
     )
 
 
@@ -374,10 +372,7 @@ def _append(
         effect=row.id,
         attempt=attempt,
     )
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
-    return appended.position
+    return origin.append_draft(draft)
 
 
 def record_refusal(origin: Origin, row: EffectRow, refusal: str) -> None:

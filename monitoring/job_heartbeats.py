@@ -107,11 +107,6 @@ def _note_clock_step(now: int, by_us: int) -> None:
     )
 
 
-def record_job_heartbeat(name: str) -> None:
-    """Call `record_heartbeat`; registered for jobs of lower layers."""
-    record_heartbeat(name)
-
-
 def store_position(name: str, position: int) -> None:
     """Store the journal position that a job has read up to."""
     raw_sql.execute_write(

@@ -37,6 +37,6 @@ def register_stuck() -> None:
         stuck=count_raised_episodes, job_texts=job_heartbeats.heartbeats_column
     )
     db_job_heartbeats.register_heartbeat_writer(
-        job_heartbeats.record_job_heartbeat, job_heartbeats.record_run_end
+        job_heartbeats.record_heartbeat, job_heartbeats.record_run_end
     )
     stuck_notifications.register_stuck_notifications()

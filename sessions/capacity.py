@@ -9,10 +9,9 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from accounts.origin import Origin, RepeatedKey
+from accounts.origin import Origin
 from db.jobs import CLOCK_STEP_US
 from journal import entries
-from journal.entries import AppendStatus
 from sessions.models import Capacity
 
 US: Final = 1_000_000
@@ -61,9 +60,7 @@ def record_capacity(
         facts=entries.dump_sorted_json(facts),
         session=session,
     )
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
+    position = origin.append_draft(draft)
     reason, from_us, until_us = pace or ("", None, None)
     whose: dict[str, Any] = {"agent_id": origin.agent, "session_id": session}
     row, _created = Capacity.objects.update_or_create(
@@ -71,7 +68,7 @@ def record_capacity(
         defaults={
             "project_id": origin.project,
             "reported_at_us": origin.received_us,
-            "position": appended.position,
+            "position": position,
             "pace_reason": reason,
             "paced_from_us": from_us,
             "paced_until_us": until_us,

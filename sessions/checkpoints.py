@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from accounts.origin import Origin, RepeatedKey
+from accounts.origin import Origin
 from db.ids import derive_uuid
-from journal import entries
-from journal.entries import AppendStatus
 from journal.summaries import parse_body
 from sessions.models import Checkpoint, CodePointOrder, Session, text_at
 
@@ -52,10 +50,8 @@ def save_checkpoint(
     """
     identifier = derive_checkpoint_id(session, origin)
     draft = origin.draft("checkpoint.written", session=session, subject=identifier)
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
-    apply_checkpoint_facts([CheckpointFact(session, origin, appended.position, size, values)])
+    position = origin.append_draft(draft)
+    apply_checkpoint_facts([CheckpointFact(session, origin, position, size, values)])
     return Checkpoint.objects.get(id=identifier)
 
 

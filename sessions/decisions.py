@@ -8,10 +8,9 @@ from uuid import UUID
 import orjson
 from django.db.models import QuerySet
 
-from accounts.origin import Origin, RepeatedKey
+from accounts.origin import Origin
 from db.ids import derive_uuid
 from journal import entries
-from journal.entries import AppendStatus
 from journal.order_keys import is_earlier_mark
 from journal.summaries import parse_body
 from sessions.models import Decision, Session, text_at
@@ -74,10 +73,7 @@ def save_decision_outcome(origin: Origin, decision: Decision, status: str) -> De
 
 
 def _append_and_apply(draft: entries.Draft, fact: DecisionFact) -> Decision:
-    appended = entries.append_entries([draft], fact.origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
-    fact.position = appended.position
+    fact.position = fact.origin.append_draft(draft)
     return apply_decision_facts([fact])[derive_decision_id(fact.session, fact.key)]
 
 

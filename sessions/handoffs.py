@@ -8,10 +8,9 @@ from uuid import UUID
 import orjson
 from django.db.models import QuerySet
 
-from accounts.origin import Origin, RepeatedKey
+from accounts.origin import Origin
 from db.ids import derive_uuid
 from journal import entries
-from journal.entries import AppendStatus
 from journal.order_keys import is_command_mark, is_earlier_mark
 from journal.summaries import parse_body
 from sessions.models import CodePointOrder, Handoff, Session, text_at
@@ -81,10 +80,7 @@ def _append_and_apply(kind: str, fact: HandoffFact) -> Handoff:
     identifier = derive_handoff_id(fact.session, fact.key)
     facts = dump_handoff_facts(fact.size, fact.waits_on)
     draft = fact.origin.draft(kind, facts=facts, session=fact.session, subject=identifier)
-    appended = entries.append_entries([draft], fact.origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
-    fact.position = appended.position
+    fact.position = fact.origin.append_draft(draft)
     return apply_handoff_facts([fact])[identifier]
 
 

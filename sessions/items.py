@@ -9,9 +9,7 @@ import orjson
 from django.db import connection
 from django.db.models import Count
 
-from accounts.origin import Origin, RepeatedKey
-from journal import entries
-from journal.entries import AppendStatus
+from accounts.origin import Origin
 from sessions.models import Item, Task
 
 STATE_OF_KIND: Final = {"item.done": "done", "item.failed": "failed"}
@@ -59,16 +57,14 @@ def set_item_states(origin: Origin, task: Task, states: Mapping[str, str]) -> di
         session=task.session_id,
         subject=task.id,
     )
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
+    position = origin.append_draft(draft)
     states_before = dict(
         Item.objects.filter(task=task, key__in=list(states)).values_list("key", "state")
     )
     reports = []
     for key, state in states.items():
         declares = state == states_before.get(key, "pending") == "pending"
-        reports.append(ItemFact(task.id, key, origin, state, appended.position, declares))
+        reports.append(ItemFact(task.id, key, origin, state, position, declares))
     apply_item_facts(reports)
     counts = count_items_by_state([task.id])[task.id]
     if sum(counts.values()) > MAX_TASK_ITEMS:

@@ -231,8 +231,7 @@ def release_own_lease(origin: Origin, lease: UUID, epoch: int) -> Lease:
         subject=row.id,
     )
     draft.lease_epoch = epoch
-    if entries.append_entries([draft], origin.received_us)[0].status is not AppendStatus.CREATED:
-        raise RepeatedKey
+    origin.append_draft(draft)
     if row.kind == "session" and row.session_id is not None:
         # Every write is fenced until the lease is acquired again.
         sessions.fence_released_session(row.session_id, epoch + 1, origin.received_us)

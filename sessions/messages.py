@@ -58,9 +58,7 @@ def send_agent_message(
     identifier = derive_message_id(origin.project, origin.source, origin.key)
     facts = _message_facts(recipient, in_reply_to)
     draft = origin.draft("message.sent", facts=facts, session=session, subject=identifier)
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
+    position = origin.append_draft(draft)
     return Message.objects.create(
         id=identifier,
         project_id=origin.project,
@@ -69,7 +67,7 @@ def send_agent_message(
         from_agent_id=origin.agent,
         in_reply_to_id=in_reply_to,
         size=_text_size(subject, body),
-        opened_position=appended.position,
+        opened_position=position,
         sent_at_us=origin.received_us,
     )
 
@@ -169,8 +167,7 @@ def mark_message_read(origin: Origin, message: Message) -> int:
         if entries.compare_with_stored(draft, origin.received_us) is not None:
             raise RepeatedKey
         return before
-    if entries.append_entries([draft], origin.received_us)[0].status is not AppendStatus.CREATED:
-        raise RepeatedKey
+    origin.append_draft(draft)
     _store_read(locked, origin.agent, origin.received_us)
     return origin.received_us
 

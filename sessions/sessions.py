@@ -148,15 +148,11 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
         return OpenedSession(
             row, False, agrees, agrees and _add_labels(origin, row, values.get("labels") or {})
         )
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
+    position = origin.append_draft(draft)
     if row.opened_position == 0:
-        row.opened_position = appended.position
+        row.opened_position = position
         row.save(update_fields=["opened_position"])
-    fact = SessionFact(
-        session, values["key"], origin, "session.started", appended.position, described
-    )
+    fact = SessionFact(session, values["key"], origin, "session.started", position, described)
     _apply_facts(
         row, [fact], {values.get("parent") or "": parent, values.get("branched_from") or "": source}
     )
@@ -171,8 +167,7 @@ def _add_labels(origin: Origin, row: Session, labels: Mapping[str, str]) -> bool
     draft = origin.draft(
         "session.changed", facts=orjson.dumps({"labelled": True}).decode(), session=row.id
     )
-    if entries.append_entries([draft], origin.received_us)[0].status is not AppendStatus.CREATED:
-        raise RepeatedKey
+    origin.append_draft(draft)
     row.labels = {**row.labels, **missing}
     row.version += 1
     row.save(update_fields=["labels", "version"])
@@ -580,10 +575,8 @@ def _append_and_apply(
     meant: Mapping[str, UUID],
 ) -> Session:
     draft = origin.draft(kind, facts=dump_session_change_facts(values, meant), session=session.id)
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
-    fact = SessionFact(session.id, session.key, origin, kind, appended.position, dict(values))
+    position = origin.append_draft(draft)
+    fact = SessionFact(session.id, session.key, origin, kind, position, dict(values))
     apply_session_facts([fact], meant)
     return lookup.load_session(origin.project, str(session.id))
 

@@ -16,7 +16,6 @@ from db.ids import derive_uuid
 from db.raw_sql import read_uuid, vendor_id
 from db.text import to_column_text
 from journal import entries
-from journal.entries import AppendStatus
 from journal.order_keys import is_earlier_mark
 from sessions.models import Session, Task
 
@@ -161,10 +160,8 @@ def _append_command(
 ) -> TaskFact:
     facts = orjson.dumps({"state": values["state"]} if values.get("state") else {}).decode()
     draft = origin.draft(kind, facts=facts, session=session, subject=derive_task_id(session, key))
-    appended = entries.append_entries([draft], origin.received_us)[0]
-    if appended.status is not AppendStatus.CREATED:
-        raise RepeatedKey
-    return TaskFact(session, key, origin, kind, appended.position, values)
+    position = origin.append_draft(draft)
+    return TaskFact(session, key, origin, kind, position, values)
 
 
 def apply_task_facts(reports: Sequence[TaskFact]) -> dict[tuple[UUID, str], Task]:

@@ -613,13 +613,8 @@ def may_contain_token(text: str) -> bool:
     return matches_any(ALL_HINTS.exact, text)
 
 
-def has_hint(text: str) -> bool:
-    """Return whether a text may contain a secret or a revealing field name."""
-    return ALL_HINTS.in_text(text)
-
-
 class Hints(NamedTuple):
-    """A subset of the searches of `has_hint`, for parts of a known text."""
+    """Searches that find what may be a secret, or those of them for parts of a text."""
 
     exact: tuple[Search, ...]
     folded: tuple[Search, ...]

@@ -24,7 +24,6 @@ from api.redaction.patterns import (
     Accepts,
     Hints,
     contains_secret,
-    has_hint,
     is_placeholder,
     is_secret_number,
     match_field_kind,
@@ -41,7 +40,7 @@ _SCHEMES = ("bearer", "basic", "token")
 
 def might_contain_secret(text: str) -> bool:
     """Check cheaply; False means that `redact_value` changes nothing in the text."""
-    return has_hint(text)
+    return ALL_HINTS.in_text(text)
 
 
 def select_hints(texts: Iterable[str]) -> Hints:
@@ -150,7 +149,7 @@ class _Redaction:
 
     def text(self, text: str) -> str:
         """Redact the secrets in free text."""
-        if len(text) < _SHORTEST or not has_hint(text):
+        if len(text) < _SHORTEST or not might_contain_secret(text):
             return text
         # Redacting one secret can expose another at its edge, so a change requires another round.
         for _ in range(_MOST_ROUNDS):

@@ -47,11 +47,7 @@ def cancel_gate_by_agent(origin: Origin, request: Gate) -> Gate:
             raise RepeatedKey  # this command had already ended it
         return locked
     # The journal entry is the command's own, under the agent's idempotency key.
-    if (
-        entries.append_entries([draft], origin.received_us)[0].status
-        is not entries.AppendStatus.CREATED
-    ):
-        raise RepeatedKey
+    origin.append_draft(draft)
     gates.change_gate_status(locked, "cancelled", ended_at_us=origin.received_us, reason="by_agent")
     gates.enqueue_gate_notification(locked, origin.received_us)
     gates.apply_gate_to_permission(row, locked, origin.received_us)
