@@ -104,7 +104,7 @@ def describe_requirement(requirement: Requirement) -> str:
         parts.append(f"{requirement.deny_threshold} denials to deny")
     parts.append(f"decide within {format_duration(requirement.decide_within_s)}")
     parts.append(f"approval valid {format_duration(requirement.valid_for_s)}")
-    return " · ".join(parts)
+    return "\N{NO-BREAK SPACE}· ".join(parts)
 
 
 def format_duration(seconds: int) -> str:

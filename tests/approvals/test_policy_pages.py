@@ -265,7 +265,8 @@ rules:
         "once 5 were planned within 90 min with this tool by the agent",
         "once 9 effects were planned in the session",
     ]
-    assert describe_requirement(Requirement.of(rule["require"])) == (
+    words = describe_requirement(Requirement.of(rule["require"]))
+    assert words.replace("\N{NO-BREAK SPACE}·", " ·") == (
         "2 people (team leads or ada) · with a password · not the requester, the session owner, "
         "the agent owner · "
         "a reason of 25 characters or more, with a ticket like INC-* · 2 denials to deny · decide "

@@ -88,7 +88,7 @@ def test_an_unknown_name_shows_what_was_tried(viewer: Client, sample: SampleIds)
         answer = viewer.get("/go/", {"id": text})
         assert answer.status_code == 200
         page = answer.content.decode()
-        assert "No ID matches" in page
+        assert "No ID matches “" in page
         assert "Gatebook searched this project for" in page
         assert "Call ids are not indexed" in page
 

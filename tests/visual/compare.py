@@ -3,10 +3,14 @@
 Words may change between the two. A longer word may make an inline box wider, move the boxes after
 it on its line, and give a paragraph another line. Everything else is a difference of
 layout: a row that wraps, another gap, another width of a block, a missing element, another colour.
+
+The report groups the pages: those with a difference of layout of their own come first, those with
+only words that changed come last. A difference on many pages is listed once, at the top.
 """
 
 import base64
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +24,7 @@ from playwright.sync_api import Page
 TOLERANCE_PX = 3.0
 MAX_LEFT_PX = 24.0  # the indent of what starts at the left of its box
 WORDS = "lines"  # the one kind of difference that words alone explain
+MAX_OWN = 3  # a difference on more pages than these is listed once for all of them
 BLOCKS = {"block", "flex", "grid", "list-item", "table", "flow-root"}
 ROWS = {"flex", "grid", "table-row"}
 INLINES = {"inline", "inline-block", "inline-flex"}
@@ -47,10 +52,19 @@ class PageDifferences:
     width: int
     differences: list[Difference] = field(default_factory=list)
     pixel_share: float | None = None
+    words: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def stem(self) -> str:
+        return f"{self.name}.{self.width}"
+
+    @property
+    def layout_differences(self) -> list[Difference]:
+        return [change for change in dict.fromkeys(self.differences) if change.kind != WORDS]
 
     @property
     def is_layout_changed(self) -> bool:
-        return any(difference.kind != WORDS for difference in self.differences)
+        return bool(self.layout_differences)
 
 
 def compare_trees(before: Box, after: Box, tolerance: float = TOLERANCE_PX) -> list[Difference]:
@@ -58,6 +72,20 @@ def compare_trees(before: Box, after: Box, tolerance: float = TOLERANCE_PX) -> l
     differences: list[Difference] = []
     _compare_children(before, after, tolerance, differences, is_rigid=True)
     return differences
+
+
+def list_changed_words(before: Box, after: Box) -> list[tuple[str, str]]:
+    """Return the texts that differ, apart from numbers, in two trees of boxes."""
+    pairs = [(before["text"], after["text"])]
+    words = [pair for pair in pairs if _drop_numbers(pair[0]) != _drop_numbers(pair[1])]
+    for old, new in _align(before["children"], after["children"]):
+        if old is not None and new is not None:
+            words += list_changed_words(old, new)
+    return list(dict.fromkeys(words))
+
+
+def _drop_numbers(text: str) -> str:
+    return re.sub(r"(?<![a-zA-Z])[0-9a-f]*[0-9][0-9a-f.:,]*", "0", text)
 
 
 def _name(box: Box) -> str:
@@ -224,6 +252,8 @@ def compare_pages(before: Path, after: Path, name: str, width: int) -> PageDiffe
         file = f"{name}.{width}.{scheme}.json"
         old, new = (json.loads((folder / file).read_text("utf-8")) for folder in (before, after))
         differences = compare_trees(old["tree"], new["tree"])
+        if scheme == "light":
+            result.words = list_changed_words(old["tree"], new["tree"])
         if scheme == "dark":
             differences = [change for change in differences if change.kind == "style"]
         for difference in differences:
@@ -293,21 +323,58 @@ def compare_folders(before: Path, after: Path, page: Page | None) -> list[PageDi
     return results
 
 
+def find_common_differences(results: list[PageDifferences]) -> dict[Difference, list[str]]:
+    """Return the differences of layout that many pages share, with the names of those pages."""
+    places = defaultdict(list)
+    for result in results:
+        for difference in dict.fromkeys(map(_drop_words, result.layout_differences)):
+            places[difference].append(result.stem)
+    ordered = sorted(places.items(), key=lambda item: -len(item[1]))
+    return {difference: stems for difference, stems in ordered if len(stems) > MAX_OWN}
+
+
+def _drop_words(difference: Difference) -> Difference:
+    """Return a difference without the words of its elements, which differ between pages."""
+    element, text = (re.sub(r" “.*”", "", part) for part in difference[1:])
+    return Difference(difference.kind, element, text)
+
+
+def list_own_differences(
+    page: PageDifferences, common: dict[Difference, list[str]]
+) -> list[Difference]:
+    """Return the differences of layout that few other pages share."""
+    return [change for change in page.layout_differences if _drop_words(change) not in common]
+
+
+def group_pages(results: list[PageDifferences]) -> dict[str, list[PageDifferences]]:
+    """Group pages by what differs on them: the most to look at first."""
+    common = find_common_differences(results)
+    groups: dict[str, list[PageDifferences]] = {
+        "A layout of their own": [],
+        "Only the differences of many pages": [],
+        "Only words": [],
+        "The same": [],
+    }
+    own, shared, words, same = groups.values()
+    for result in results:
+        if list_own_differences(result, common):
+            own.append(result)
+        elif result.is_layout_changed:
+            shared.append(result)
+        else:
+            (words if result.words or result.differences else same).append(result)
+    return groups
+
+
 def describe_results(results: list[PageDifferences], most: int = 15) -> str:
     """Return in words what differs on several pages, then what differs on one."""
-    places, lines = defaultdict(list), []
+    common = find_common_differences(results)
+    lines = [
+        f"{len(stems)} pages, such as {stems[0]}: {': '.join(difference)}"
+        for difference, stems in common.items()
+    ]
     for result in results:
-        for difference in dict.fromkeys(result.differences):
-            places[difference].append(f"{result.name}.{result.width}")
-    for difference, names in sorted(places.items(), key=lambda item: -len(item[1])):
-        if len(names) > 3 and difference.kind != WORDS:
-            lines.append(f"{len(names)} pages, such as {names[0]}: {': '.join(difference)}")
-    for result in results:
-        own = [
-            difference
-            for difference in result.differences
-            if len(places[difference]) <= 3 and difference.kind != WORDS
-        ]
+        own = list_own_differences(result, common)
         if own:
             lines.append(f"\n{result.name} at {result.width} px")
         lines += [f"  {': '.join(difference)}" for difference in own[:most]]
@@ -316,32 +383,57 @@ def describe_results(results: list[PageDifferences], most: int = 15) -> str:
     kinds = Counter(change.kind for result in results for change in result.differences)
     changed = sum(result.is_layout_changed for result in results)
     lines.append(f"\n{len(results)} pictures, {changed} with another layout; {dict(kinds)}")
+    counts = [f"{name.lower()} {len(pages)}" for name, pages in group_pages(results).items()]
+    lines.append(f"Pages by difference: {', '.join(counts)}")
     return "\n".join(lines)
 
 
 def write_report(results: list[PageDifferences], before: Path, after: Path, path: Path) -> None:
     """Write an HTML page with both pictures side by side and the differences."""
+    common = find_common_differences(results)
     parts = [
         "<!doctype html><meta charset=utf-8><title>Pictures before and after</title><style>"
         "body{font:14px system-ui;margin:1rem}img{width:100%;border:1px solid #888}"
         ".row{display:grid;grid-template-columns:1fr 1fr;gap:1rem;align-items:start}"
-        ".same{color:#777}summary{font-weight:600}code{background:#eee}</style>"
+        "summary{font-weight:600}code{background:#eee}ins{background:#dfd}del{background:#fdd}"
+        "</style>"
     ]
-    for result in results:
-        stem = f"{result.name}.{result.width}"
-        state = "" if result.is_layout_changed else " class=same"
-        share = "" if result.pixel_share is None else f", {result.pixel_share:.1%} of pixels"
+    if common:
         items = "".join(
-            f"<li><b>{difference.kind}</b> <code>{escape(difference.element)}</code> {escape(difference.text)}"
-            for difference in result.differences
+            f"{_format_difference(difference)}: {len(stems)} pages, such as "
+            f"<a href='#{stems[0]}'>{stems[0]}</a>"
+            for difference, stems in common.items()
         )
-        images = "".join(
-            f"<img loading=lazy alt='{folder.name}' src='{folder.name}/{stem}.{scheme}.png'>"
-            for scheme in ("light", "dark")
-            for folder in (before, after)
-        )
-        parts.append(
-            f"<details><summary{state}>{stem}: {len(result.differences)} differences{share}"
-            f"</summary><ul>{items}</ul><div class=row>{images}</div></details>"
-        )
+        parts.append(f"<h2>Differences of many pages</h2><ul>{items}</ul>")
+    for name, pages in group_pages(results).items():
+        parts.append(f"<h2>{name}: {len(pages)}</h2>")
+        parts += [_format_page(page, common, before, after) for page in pages]
     path.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _format_difference(difference: Difference) -> str:
+    kind, element, text = map(escape, difference)
+    return f"<li><b>{kind}</b> <code>{element}</code> {text}"
+
+
+def _format_page(
+    page: PageDifferences, common: dict[Difference, list[str]], before: Path, after: Path
+) -> str:
+    """Return the differences of one page that other pages do not share, its words and pictures."""
+    own = list_own_differences(page, common)
+    share = "" if page.pixel_share is None else f", {page.pixel_share:.1%} of pixels"
+    words = "".join(
+        f"<li><del>{escape(old)}</del> <ins>{escape(new)}</ins>" for old, new in page.words
+    )
+    images = "".join(
+        f"<img loading=lazy alt='{folder.name}' src='{folder.name}/{page.stem}.{scheme}.png'>"
+        for scheme in ("light", "dark")
+        for folder in (before, after)
+    )
+    return (
+        f"<details id='{page.stem}'><summary>{page.stem}: {len(own)} of layout, "
+        f"{len(page.words)} of words{share}</summary>"
+        f"<ul>{''.join(map(_format_difference, own))}</ul>"
+        f"<details><summary>Words</summary><ul>{words}</ul></details>"
+        f"<div class=row>{images}</div></details>"
+    )

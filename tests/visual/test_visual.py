@@ -9,7 +9,17 @@ from django.urls import reverse
 from playwright.sync_api import Browser
 
 from tests.pages.people import Organization
-from tests.visual.compare import Box, Difference, compare_folders, compare_trees, describe_results
+from tests.visual.compare import (
+    Box,
+    Difference,
+    PageDifferences,
+    compare_folders,
+    compare_trees,
+    describe_results,
+    group_pages,
+    list_changed_words,
+    write_report,
+)
 from tests.visual.pictures import WIDTHS, open_page, store_page
 from tests.visual.sample import PageAddress
 
@@ -75,3 +85,28 @@ def test_a_tab_that_moves_to_another_line_is_reported_once() -> None:
     after = make_tabs(("Waiting for me", 0, 0, 250), ("Decided", 0, 20, 60))
     (difference,) = compare_trees(before, after)
     assert difference == Difference("wrap", "a “Decided”", "moved to a line of its own, in nav")
+
+
+def test_words_are_listed_apart_from_numbers_and_layout() -> None:
+    before = make_tabs(("For me", 0, 0, 60), ("Stops 1", 70, 0, 60), ("e_84 at 09:02", 140, 0, 60))
+    after = make_tabs(("Mine", 0, 0, 60), ("Stops 2", 70, 0, 60), ("e_90 at 09:03", 140, 0, 60))
+    assert list_changed_words(before, after) == [("For me", "Mine")]
+
+
+def test_pages_are_grouped_by_what_there_is_to_look_at(tmp_path: Path) -> None:
+    footer, lines = Difference("wrap", "footer", "moved"), Difference("lines", "p", "height")
+    heading = Difference("style", "h1", "colour")
+    pages = [PageDifferences(name, 1280, [footer, lines]) for name in ("a", "b", "c")]
+    pages += [
+        PageDifferences("own", 1280, [footer, heading]),
+        PageDifferences("words", 1280, [lines], words=[("leave", "permission <b>")]),
+        PageDifferences("same", 1280),
+    ]
+    names = [[page.name for page in group] for group in group_pages(pages).values()]
+    assert names == [["own"], ["a", "b", "c"], ["words"], ["same"]]
+    report = tmp_path / "report.html"
+    write_report(pages, tmp_path / "before", tmp_path / "after", report)
+    html = report.read_text("utf-8")
+    assert html.count("<code>footer</code>") == 1
+    assert "<del>leave</del> <ins>permission &lt;b&gt;</ins>" in html
+    assert "own 1" in describe_results(pages)
