@@ -1,9 +1,11 @@
-"""The request that checks compare: its plan, its target and how it was judged at arrival. Pure."""
+"""The request that checks compare: its plan, its target and how it was rated at arrival."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+from approvals.review.warnings import REQUEST_IDENTITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class CheckedRequest:
     policy_set: UUID | None
     rule: str
     intent_digest: str
+    identity: tuple[Any, ...] = ()  # see approvals/review/warnings.py: REQUEST_IDENTITY
 
 
 def build_checked_request(gate: Any, effect: Any, plan: Mapping[str, Any]) -> CheckedRequest:
@@ -61,4 +64,5 @@ def build_checked_request(gate: Any, effect: Any, plan: Mapping[str, Any]) -> Ch
         policy_set=gate.policy_set_id,
         rule=gate.rule,
         intent_digest=effect.intent_digest,
+        identity=tuple(getattr(effect, name) for name in REQUEST_IDENTITY),
     )

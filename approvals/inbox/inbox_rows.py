@@ -28,10 +28,8 @@ from approvals.review.warnings import (
     FIRST_IN_PROJECT,
     FIRST_OF_AGENT,
     REQUEST_IDENTITY,
-    LastRefusal,
     OutsideHours,
     RequestIdentity,
-    find_last_refusals,
     find_outside_hours,
 )
 from approvals.voting.quorum import load_approvals
@@ -64,7 +62,6 @@ class InboxRow:
     long: bool = False
     fits: bool = True  # the arguments fit the limits of a card
     takes: tuple[str, ...] = ()  # destructive effects of a push, by its arguments
-    again: LastRefusal | None = None  # last refusal of the same request
     before: EarlierRequest | None = None  # earlier version that was not approved
     reused: bool = False  # its key, or that of `before`, was sent with other content
     first: str = ""  # first use of the tool: in the "project", or by the "agent"
@@ -98,9 +95,9 @@ class InboxRow:
 
     @property
     def suspicious(self) -> bool:
-        """True if destructive, refused before, resubmitted, with a reused key or a warning."""
+        """True if destructive, resubmitted, with a reused key or a warning."""
         warned = any(result.is_warning for result in self.checks)
-        return bool(self.takes or self.again or self.before or self.reused or warned)
+        return bool(self.takes or self.before or self.reused or warned)
 
     @property
     def is_flagged(self) -> bool:
@@ -131,7 +128,6 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
     by_id: dict[UUID, Any] = {gate.id: gate for gate in map(_GateRow, _ROWS.rows(gates=listed))}
     gates, now = [by_id[gate_id] for gate_id in listed], now_us()
     approvals = load_approvals([gate.id for gate in gates if gate.has_votes])
-    refused = find_last_refusals(gates[0].project_id, map(_request_identity, gates))
     waiting = [_gate_request(gate) for gate in gates if gate.status == "pending"]
     earlier = (
         changed_requests.find_earlier_requests(gates[0].project_id, waiting) if waiting else {}
@@ -185,7 +181,6 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
                 takes=destructive_pushes.describe_destructive_push(
                     gate.tool, value, plan.get("preconditions")
                 ),
-                again=refused.get(gate.id),
                 before=earlier.get(gate.id),
                 reused=not reused.isdisjoint(tried.get(gate.id, ())),
                 first=_first_use(gate),

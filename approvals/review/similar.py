@@ -1,13 +1,15 @@
-"""Fact 6 of a gate page: decisions on similar requests, by degree of similarity.
+"""Fact 6 of a gate page: decisions on similar requests, and by what they are similar.
 
 Decisions on something else must neither reassure nor warn, so requests that share only tool and
-repository are listed without their outcome.
+repository are listed without their outcome. Two requests that name no recipient do not have the
+same one.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from django.db.models import F, OuterRef, Subquery
@@ -16,15 +18,9 @@ from django.db.models.functions import Substr
 from approvals.diff import destructive_pushes
 from approvals.digests import is_target_named
 from approvals.gates.deadlines import current_gate_status
-from approvals.models import Gate, Vote
-from approvals.policies.policy_inputs import load_plan_body
-from approvals.review.warnings import (
-    REFUSED_STATUSES,
-    REFUSING_ANSWERS,
-    REQUEST_IDENTITY,
-    LastRefusal,
-    find_refusals_of_gates,
-)
+from approvals.models import Gate
+from approvals.review.identities import find_identities
+from approvals.review.warnings import REQUEST_IDENTITY
 from db.clock import now_us
 from journal import summaries
 from journal.models import Body
@@ -36,8 +32,8 @@ _DEGREES: Final = (
     "same arguments and target",
     "same arguments, no target named",
     "same arguments, another target",
-    "same target and kind of call",
 )
+_MAX_KINDS: Final = 3  # kinds of identifiers that the page compares
 _COMMANDS: Final = ("command", "cmd", "commands", "code", "script", "sql")
 _COMMAND_SEPARATORS: Final = re.compile(r"[;&|\n]+")
 _PROGRAM_PREFIX: Final = re.compile(r"(?:\w+=\S*\s+|sudo\s+|env\s+|time\s+|nohup\s+|\s+)*")
@@ -70,14 +66,16 @@ _WORD: Final = re.compile(r"[A-Za-z][\w-]*")
 
 
 class SimilarGates(NamedTuple):
-    """Gates of one degree of similarity, newest first."""
+    """Gates that are similar by what `words` says, newest first; none is an answer too."""
 
     words: str
     gates: list[Gate]
 
     @property
     def counted(self) -> str:
-        """Counts by decision: 3 approved, 1 denied, 1 waiting."""
+        """Counts by decision: 3 approved, 1 denied, 1 waiting; none without gates."""
+        if not self.gates:
+            return "none"
         kinds = Counter(_STATUS_LABELS[gate.status] for gate in self.gates)
         return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
@@ -86,16 +84,11 @@ class SimilarGates(NamedTuple):
 class SimilarDecisions:
     """Requests similar to one, most similar first.
 
-    `others` share only tool and repository. `again` is the last refusal of exactly this request, in
-    any session. `last_no` is its vote, or the last refusing vote on a similar request;
-    `reason_text` is the reason of that vote.
+    `others` share only tool and repository.
     """
 
     alike: list[SimilarGates] = field(default_factory=list)
     others: list[Gate] = field(default_factory=list)
-    last_no: Vote | None = None
-    reason_text: str = ""
-    again: LastRefusal | None = None
 
 
 _STATUS_LABELS: Final = {
@@ -108,38 +101,32 @@ _STATUS_LABELS: Final = {
 
 
 def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisions:
-    """Load decisions on requests similar to `gate`. At most five queries."""
+    """Load decisions on requests similar to `gate`. One query."""
     same = tuple(getattr(gate.effect, name) for name in REQUEST_IDENTITY)
-    own = call_kind(gate.tool, plan)
+    own, about = call_kind(gate.tool, plan), _find_plan_identities(gate, gate.effect, plan)
     result = SimilarDecisions()
     degrees: list[list[Gate]] = [[] for _ in _DEGREES]
+    by_kind: dict[str, list[Gate]] = {kind: [] for kind in [*about][:_MAX_KINDS]}
     now = now_us()
     for neighbour in _load_candidates(gate):
         neighbour.status = current_gate_status(neighbour, now)
-        degree = _similarity_degree(same, own, neighbour)
-        (result.others if degree is None else degrees[degree]).append(neighbour)
+        degree = _similarity_degree(same, neighbour)
+        if degree is not None:
+            degrees[degree].append(neighbour)
+            continue
+        kinds = _find_shared_kinds(own, about, neighbour)
+        for kind in kinds:
+            by_kind.setdefault(kind, []).append(neighbour)
+        if not kinds:
+            result.others.append(neighbour)
     result.alike = [
         SimilarGates(words, gates[:MAX_SIMILAR])
         for words, gates in zip(_DEGREES, degrees, strict=True)
         if gates
     ]
-    result.again = find_refusals_of_gates([gate]).get(gate.id)
-    refused = [
-        neighbour.id
-        for alike in result.alike
-        for neighbour in alike.gates
-        if neighbour.status in REFUSED_STATUSES
+    result.alike += [
+        SimilarGates(f"same {kind}", gates[:MAX_SIMILAR]) for kind, gates in by_kind.items()
     ]
-    if result.again is not None:
-        result.last_no = result.again.vote
-    elif refused:
-        refusals = Vote.objects.filter(
-            gate__in=refused, answer__in=REFUSING_ANSWERS
-        ).select_related("user")
-        result.last_no = refusals.order_by("-voted_at_us").first()
-    if result.last_no is not None:
-        reason = load_plan_body(result.last_no.position).get("reason")
-        result.reason_text = reason if isinstance(reason, str) else ""
     return result
 
 
@@ -152,25 +139,35 @@ def _load_candidates(gate: Gate) -> list[Any]:
     )
     annotated = near.exclude(id=gate.id).annotate(
         head=Subquery(plan.values("head")),
-        **{f"effect_{name}": F(f"effect__{name}") for name in REQUEST_IDENTITY},
+        **{f"effect_{name}": F(f"effect__{name}") for name in (*REQUEST_IDENTITY, "ref")},
     )
     return list(annotated.order_by("-opened_position")[:_MAX_CANDIDATES])
 
 
-def _similarity_degree(same: tuple[Any, ...], own: object, other: Any) -> int | None:
-    """Return the degree of similarity, 0 the highest; None if only by tool."""
+def _similarity_degree(same: tuple[Any, ...], other: Any) -> int | None:
+    """Return the degree of similarity, 0 the highest; None if the arguments differ."""
     its = tuple(getattr(other, f"effect_{name}") for name in REQUEST_IDENTITY)
-    named = is_target_named(same[2:])
     if its == same:
-        return 0 if named else 1
-    if its[:2] == same[:2]:
-        return 2
-    if its[2:] != same[2:] or not named or not other.head:
-        return None
-    plan = summaries.parse_body(other.head) or summaries.parse_body(
-        summaries.close_truncated_json(other.head)
-    )
-    return 3 if call_kind(other.tool, plan) == own else None
+        return 0 if is_target_named(same[2:]) else 1
+    return 2 if its[:2] == same[:2] else None
+
+
+def _find_plan_identities(
+    gate: Any, target: Any, plan: Mapping[str, Any]
+) -> dict[str, frozenset[str]]:
+    columns = {"repository": gate.repository_name, "ref": target.ref, "resource": target.resource}
+    return find_identities(plan.get("arguments"), columns)
+
+
+def _find_shared_kinds(own: object, about: Mapping[str, frozenset[str]], other: Any) -> list[str]:
+    """Return the kinds of identifiers that a request of the same kind of call shares."""
+    head = other.head or ""
+    plan = summaries.parse_body(head) or summaries.parse_body(summaries.close_truncated_json(head))
+    if not plan or call_kind(other.tool, plan) != own:
+        return []
+    target = SimpleNamespace(ref=other.effect_ref, resource=other.effect_resource)
+    its = _find_plan_identities(other, target, plan)
+    return [kind for kind, values in about.items() if values & its.get(kind, frozenset())]
 
 
 def call_kind(tool: str, plan: Mapping[str, Any]) -> object:

@@ -107,19 +107,6 @@ def find_last_refusals(project: UUID, asks: Iterable[RequestIdentity]) -> dict[U
     }
 
 
-def find_refusals_of_gates(gates: Sequence[Gate]) -> dict[UUID, LastRefusal]:
-    """Find the last refusals for gates of one project, whose effects are loaded."""
-    asks = [
-        RequestIdentity(
-            gate.id,
-            gate.opened_position,
-            tuple(getattr(gate.effect, name) for name in REQUEST_IDENTITY),
-        )
-        for gate in gates
-    ]
-    return find_last_refusals(gates[0].project_id, asks) if gates else {}
-
-
 def find_outside_hours(
     requests: Mapping[UUID, tuple[UUID | None, int]],
 ) -> dict[UUID, OutsideHours]:

@@ -5,7 +5,6 @@ from typing import Final
 from uuid import UUID
 
 from django import template
-from django.contrib.auth.models import AbstractBaseUser
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
@@ -16,7 +15,6 @@ from approvals.models import Gate, Vote
 from approvals.policies.engine import is_production_name
 from approvals.review.card import MAX_GLANCE_LINES, SOURCE_AGENT, SOURCE_UNKNOWN, CardLine
 from approvals.review.context import ChainStep
-from approvals.review.warnings import LastRefusal
 from db.clock import now_us
 from ledger.models import Effect
 from web import untrusted_text
@@ -194,14 +192,6 @@ def format_seconds(seconds: int) -> str:
 def age_text(us: int) -> str:
     """Format an age in one unit: 11 min, 3 h, 2 d."""
     return labels.format_age(us, now_us())
-
-
-@register.filter
-def refusal_text(again: LastRefusal, reader: AbstractBaseUser) -> str:
-    """Describe the last refusal of the same request: denied by rita 2 d ago."""
-    voter = again.vote.user
-    who = "you" if voter.pk == reader.pk else voter.get_username()
-    return f"{again.word} by {who} {age_text(again.vote.voted_at_us)} ago"
 
 
 @register.filter

@@ -32,7 +32,6 @@ _SESSION_KEY: Final = "batch"  # session key of {"ids": selected gates, "reason"
 _NOT_PLAIN_TEXT: Final = "hidden characters, long blanks or too much text for one glance"
 _WARNINGS: Final = {  # warning of a list entry -> why to decide it alone
     "takes": "destructive by its own arguments",
-    "again": "the same request was refused before",
     "before": "resubmitted with changes",
     "reused": "its key was sent with other content",
 }

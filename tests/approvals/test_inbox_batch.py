@@ -132,7 +132,7 @@ def reused(inbox: InboxScenario) -> Gate:
     ("make", "flag", "why"),
     [
         (takes, "forced push", "destructive by its own arguments"),
-        (plan_denied_again, "asked again: denied by carol", "the same request was refused before"),
+        (plan_denied_again, "denied 0 s ago", "denied 0 s ago"),
         (before, "resubmitted with other arguments", "resubmitted with changes"),
         (reused, "key sent with other content", "its key was sent with other content"),
     ],
@@ -142,12 +142,12 @@ def test_a_flagged_request_is_never_decided_in_a_batch(
 ) -> None:
     trap = make(inbox)
     html = rita.page(reverse("inbox"))
-    assert flag in plainly(html)
+    assert flag in re.sub(r"\d+ s ago", "0 s ago", plainly(html))
     assert "2 similar requests" in html
     ticks = re.findall(r'name="gate" value="([^"]+)"', html)
     assert sorted(ticks) == sorted(str(gate.id) for gate in closings)
     refused = f"{trap}: {why}. Decide each of these alone."
-    assert refused in choose(rita, *closings, trap, status=409)
+    assert refused in re.sub(r"\d+ s ago", "0 s ago", choose(rita, *closings, trap, status=409))
     assert (
         rita.client.post(
             reverse("batch_confirm"), {"answer": "approve", "reason": WORDS}

@@ -79,7 +79,7 @@ def test_pages_need_as_many_queries_for_many_requests_as_for_few(inbox: InboxSce
     assert max(before) <= MOST, before
     assert max(size for _, size in after) < 100_000
     html = client.get(reverse("inbox")).content
-    assert html.count(b"asked again:\ndenied by carol") == inbox_queries.INBOX_PAGE_SIZE
+    assert len(re.findall(rb"denied \d+ s ago", html)) == inbox_queries.INBOX_PAGE_SIZE
     assert (
         html.count(b"resubmitted\nwith other arguments: withdrawn") == inbox_queries.INBOX_PAGE_SIZE
     )
