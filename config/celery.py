@@ -194,6 +194,12 @@ app.conf.update(
             "schedule": 3.0,
             "options": {"expires": 3.0},
         },
+        # Checks of requests claim no first use while earlier plans are not read.
+        "name-index": {
+            "task": "ledger.tasks.update_name_index",
+            "schedule": 3.0,
+            "options": {"expires": 3.0},
+        },
         # A run takes at most 10 s, and the next continues where it ended.
         "alerts-run": {
             "task": "investigation.tasks.run_alerts",

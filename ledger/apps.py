@@ -15,10 +15,12 @@ class LedgerConfig(AppConfig):
         from db.sqlite import planner_statistics
         from ledger import stops
         from ledger import triggers as ledger_triggers
+        from ledger.names.used_names import USED_NAME_TRIGGERS
         from ledger.triggers import ATTEMPT_TRIGGERS
 
         triggers.register_triggers(ATTEMPT_TRIGGERS)
         triggers.register_triggers(ledger_triggers.IMPORTED_EFFECT_TRIGGERS)
+        triggers.register_triggers(USED_NAME_TRIGGERS)
         header_counts.register_status_columns(
             has_stops=stops.has_stops, is_stopped=stops.is_project_stopped
         )

@@ -591,3 +591,95 @@ class Tool(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class UsedName(models.Model):
+    """A name that plans of a project used: a host, address, account, repository, cluster.
+
+    A job reads it from the plans (ledger/names/). It goes with the last linked plan that is erased.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    kind = models.CharField(max_length=12)
+    name = models.CharField(max_length=200)  # in the form in which names are compared
+    # What readers see of it: names that look alike have one skeleton.
+    skeleton = models.CharField(max_length=400)
+    # The thirds of the name, to find names that differ by a few letters; "" for kinds and
+    # lengths that are not compared so.
+    head = models.CharField(max_length=70, default="", blank=True)
+    middle = models.CharField(max_length=70, default="", blank=True)
+    tail = models.CharField(max_length=70, default="", blank=True)
+    first_position = models.BigIntegerField()  # journal positions of the first and last plan
+    last_position = models.BigIntegerField()
+    first_us = models.BigIntegerField()  # when Gatebook received them
+    last_us = models.BigIntegerField()
+    uses = models.BigIntegerField(default=1)  # plans
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "kind", "name"], name="used_name_is_listed_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(
+                    first_position__gt=0, last_position__gte=F("first_position"), uses__gte=1
+                ),
+                name="used_name_is_in_the_journal",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["project", "skeleton"], name="used_name_by_skeleton"),
+            models.Index(
+                fields=["project", "kind", "first_position"], name="used_name_by_first_use"
+            ),
+            *(
+                models.Index(
+                    fields=["project", "kind", piece],
+                    name=f"used_name_by_{piece}",
+                    condition=~Q(**{piece: ""}),
+                )
+                for piece in ("head", "middle", "tail")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id}"
+
+
+class UsedNamePlan(models.Model):
+    """One of the first plans that used a name; the name is kept while one of them is readable."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.ForeignKey(
+        UsedName, on_delete=models.CASCADE, related_name="plans", db_index=False
+    )
+    position = models.BigIntegerField()  # of the plan in the journal
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name", "position"], name="used_name_plan_is_listed_once"
+            ),
+        ]
+        indexes = [models.Index(fields=["position"], name="used_name_plan_by_position")]
+
+    def __str__(self) -> str:
+        return f"{self.name_id} at {self.position}"
+
+
+class UsedNameProgress(models.Model):
+    """How far the names of plans were read; one row."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    position = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(id=1, position__gte=0), name="used_name_progress_is_one_row"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"up to {self.position}"

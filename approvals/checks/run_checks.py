@@ -6,10 +6,20 @@ from uuid import UUID
 
 from approvals.checks import earlier_denials
 from approvals.checks.checked_request import CheckedRequest
+from approvals.checks.lookalikes import (
+    FIRST_USE,
+    LOOKALIKE,
+    NEAR_NAME,
+    find_lookalikes,
+    load_name_facts,
+)
 from approvals.checks.results import LEVELS, CheckResult
 
 # Check -> what it finds. Votes store these keys; pages and docs list them.
 CHECKS: Final[dict[str, str]] = {
+    LOOKALIKE: "A name has letters that look like others, or looks like a name used before.",
+    NEAR_NAME: "A new name differs by one or two characters from a name used before.",
+    FIRST_USE: "No effect ran with this recipient's domain, account or cluster before.",
     earlier_denials.DENIED_BEFORE: "People refused the same, or something about the same thing.",
 }
 
@@ -21,10 +31,15 @@ def check_requests(
 
     The number of queries does not depend on the number of requests.
     """
-    results: dict[UUID, list[CheckResult]] = {request.gate: [] for request in requests}
+    if not requests:
+        return {}
+    names = load_name_facts(project, requests)
     denials = earlier_denials.load_earlier_denials(project, requests)
+    results: dict[UUID, list[CheckResult]] = {request.gate: [] for request in requests}
     for request in requests:
-        results[request.gate].extend(earlier_denials.find_earlier_denials(request, denials))
+        listed = results[request.gate]
+        listed += find_lookalikes(request, names)
+        listed += earlier_denials.find_earlier_denials(request, denials)
     return {
         gate: tuple(sorted(listed, key=lambda result: LEVELS.index(result.level)))
         for gate, listed in results.items()

@@ -48,6 +48,9 @@ WITHHELD_COLUMNS: Final[dict[str, dict[str, str]]] = {
     "agent_sessions_handoff": {"waits_on": "the agent's text"},
     "notifications_notificationchannel": {"target": "addresses of people and webhooks"},
     "monitoring_stuckepisode": {"says": "quotes calls and their results"},
+    "ledger_usedname": dict.fromkeys(
+        ("name", "skeleton", "head", "middle", "tail"), "names in arguments: addresses, accounts"
+    ),
     "investigation_effecttext": {"words": "the words of arguments and results"},
     "investigation_importedbundle": {"document": "complete texts of another journal"},
     "investigation_importedgate": {"document": "complete texts of another journal"},

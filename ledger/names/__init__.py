@@ -1,0 +1,1 @@
+"""Names that plans used: hosts, addresses, accounts, repositories, clusters, data stores."""

@@ -1,0 +1,549 @@
+"""Names that look like others: what warns, and what near misses are quiet."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from approvals.checks import lookalikes, run_checks
+from approvals.checks.checked_request import CheckedRequest
+from approvals.checks.lookalikes import NameFacts, find_lookalikes, load_name_facts
+from approvals.checks.results import CheckResult
+from db.clock import now_us
+from journal import erasures
+from journal.models import Entry
+from ledger.models import Effect, UsedName, UsedNamePlan
+from ledger.names import name_index, used_names
+from tests.api.api_client import Caller
+from tests.approvals.inbox_scenario import InboxScenario
+
+CYRILLIC_O = "\u043e"
+FAKE = f"n{CYRILLIC_O}rthwind-audit.com"
+
+
+def newest() -> int:
+    """Return the position of the newest entry."""
+    return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
+
+
+@pytest.fixture
+def agent(quiet: InboxScenario, monkeypatch: pytest.MonkeyPatch) -> Caller:
+    """An agent of a project without rules; the test's own entries count as settled."""
+    monkeypatch.setattr(name_index, "load_settled_position", newest)
+    quiet.agent.session("s-1")
+    return quiet.agent
+
+
+_keys = iter(range(1_000_000))
+
+
+def run_effect(agent: Caller, arguments: dict[str, Any], times: int = 1, **fields: Any) -> None:
+    """Report effects that ran."""
+    items: list[dict[str, Any]] = []
+    for _ in range(times):
+        number = next(_keys)
+        base = {"session": "s-1", "effect_key": f"k-{number}"}
+        items += [
+            {
+                **base,
+                "id": f"p-{number}",
+                "kind": "effect.planned",
+                "tool": "mail.send",
+                "arguments": arguments,
+                **fields,
+            },
+            {**base, "id": f"d-{number}", "kind": "effect.dispatched", "attempt": 1},
+            {
+                **base,
+                "id": f"a-{number}",
+                "kind": "effect.acknowledged",
+                "attempt": 1,
+                "outcome": "ok",
+            },
+        ]
+    answer = agent.report(items)
+    assert answer.status_code == 200, answer.text
+
+
+def request_of(agent: Caller, arguments: Any, **fields: Any) -> CheckedRequest:
+    """Plan an effect and return it as a request that is checked."""
+    planned = agent.plan(f"r-{next(_keys)}", tool="mail.send", arguments=arguments, **fields)
+    effect = Effect.objects.get(id=UUID(planned["id"]))
+    return build_request(
+        arguments,
+        effect=effect.id,
+        plan_position=effect.plan_position or 0,
+        repository=effect.repository.name if effect.repository else "",
+        ref=effect.ref,
+    )
+
+
+def build_request(arguments: Any, **columns: Any) -> CheckedRequest:
+    """Return a request without a journal."""
+    values: dict[str, Any] = {
+        "gate": uuid4(),
+        "effect": uuid4(),
+        "session": uuid4(),
+        "agent": uuid4(),
+        "opened_position": 100,
+        "plan_position": 100,
+        "requested_at_us": now_us(),
+        "tool": "mail.send",
+        "arguments": arguments,
+        "preconditions": {},
+        "claim": "",
+        "policy_set": None,
+        **dict.fromkeys(
+            ("repository", "ref", "ref_class", "environment", "resource", "reversibility"), ""
+        ),
+        **dict.fromkeys(("risk", "rule", "intent_digest"), ""),
+    }
+    return CheckedRequest(**{**values, **columns})
+
+
+def check(agent: Caller, arguments: Any, **fields: Any) -> list[CheckResult]:
+    """Plan a request, read all names before it, and return what the checks of names find."""
+    name_index.index_names()
+    request = request_of(agent, arguments, **fields)
+    project = Effect.objects.get(id=request.effect).project_id
+    return list(find_lookalikes(request, load_name_facts(project, [request])))
+
+
+def kinds(results: list[CheckResult]) -> list[tuple[str, str]]:
+    return [(result.check, result.level) for result in results]
+
+
+def plain_check(arguments: Any, **columns: Any) -> list[CheckResult]:
+    """Check a request without any earlier name."""
+    return list(find_lookalikes(build_request(arguments, **columns), NameFacts()))
+
+
+@pytest.mark.django_db
+def test_a_lookalike_domain_is_set_under_the_known_one(agent: Caller) -> None:
+    run_effect(agent, {"to": ["billing@northwind-audit.com"]}, 3)
+    (result,) = check(agent, {"to": [f"billing@{FAKE}"]})
+    assert (result.check, result.level, result.short) == (
+        "lookalike_letters",
+        "danger",
+        "lookalike domain",
+    )
+    assert result.title == "Lookalike domain: 1 letter is Cyrillic."
+    assert result.concerns == "arguments.to.0"
+    requested, older = result.compared
+    assert (requested.label, requested.value, requested.marked) == ("Requested", FAKE, (1,))
+    assert requested.note == (
+        "First use ever. Letter 2 is Cyrillic o, U+043E."
+        " Written xn--nrthwind-audit-vzl.com on the network."
+    )
+    assert (older.label, older.value, older.marked) == ("Known", "northwind-audit.com", (1,))
+    assert older.note == "3 effects since today, last today. Letter 2 is Latin o, U+006F."
+
+
+@pytest.mark.django_db
+def test_a_false_name_that_was_used_in_a_harmless_read_still_warns(agent: Caller) -> None:
+    run_effect(agent, {"to": ["a@northwind.com"]}, 5)
+    run_effect(agent, {"url": f"https://n{CYRILLIC_O}rthwind.com/"}, 12)
+    run_effect(agent, {"url": "https://northwlnd.com/"}, 1)
+    assert kinds(check(agent, {"to": [f"a@n{CYRILLIC_O}rthwind.com"]}))[0] == (
+        "lookalike_letters",
+        "danger",
+    )
+    results = check(agent, {"to": ["a@northwlnd.com"]})
+    assert ("near_name", "danger") in kinds(results) or ("lookalike_letters", "danger") in kinds(
+        results
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"file_path": "/home/документы/отчёт-Q3.pdf"},
+        {"path": "/srv/Übersicht/größe.txt"},
+        {"path": "/srv/报告：终版/数据.csv"},
+        {"path": "/data/データbase.csv"},
+        {"command": "git commit -m 'Исправить ошибку в модуле billing'"},
+        {"to": ["müller@straße.example"]},
+        {"to": ["анна@пример.рф"]},
+        {"branch": "feature/données-clés"},
+        {"path": "notes/Δt and 5µs.txt"},
+        {"command": "echo '½ ≈ 0.5 → ok'"},
+        {"url": "https://ja.wikipedia.org/wiki/日本語"},
+        {"file": "x².md"},
+    ],
+)
+def test_words_in_one_script_are_quiet(arguments: Any) -> None:
+    assert plain_check(arguments) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "concerns", "title"),
+    [
+        ({"to": f"a@{FAKE}"}, "arguments.to", "Lookalike domain: 1 letter is Cyrillic."),
+        (
+            {"url": f"https://api.{FAKE}/v1"},
+            "arguments.url",
+            "Lookalike domain: 1 letter is Cyrillic.",
+        ),
+        (
+            {"steps": [{"host": f"db.{FAKE}"}]},
+            "arguments.steps.0.host",
+            "Lookalike domain: 1 letter is Cyrillic.",
+        ),
+        (
+            {"host": "xn--nrthwind-audit-vzl.com"},
+            "arguments.host",
+            "Lookalike domain: 1 letter is Cyrillic.",
+        ),
+        (
+            {"branch": f"release/pr{CYRILLIC_O}d"},
+            "arguments.branch",
+            "Lookalike letters in the ref: 1 letter is Cyrillic.",
+        ),
+        (
+            {"file_path": "/etc/ngin\u0445/n\u0435tw.conf"},
+            "arguments.file_path",
+            "Lookalike letters in the path: 2 letters are Cyrillic.",
+        ),
+        (
+            {"command": f"git push {CYRILLIC_O}rigin main"},
+            "arguments.command",
+            "Lookalike letters in the command: 1 letter is Cyrillic.",
+        ),
+        (
+            {"cluster": "pr\u03bfd-eu"},
+            "arguments.cluster",
+            "Lookalike cluster: 1 letter is Greek.",
+        ),
+        (
+            {"repo": "acm\u0435/web"},
+            "arguments.repo",
+            "Lookalike repository: 1 letter is Cyrillic.",
+        ),
+        (
+            {"url": "https://github.com\u2215login.example/"},
+            "arguments.url",
+            "Lookalike host: 1 character is not what it looks like.",
+        ),
+        (
+            {"url": "https://\u0440\u0430\u0443\u0440\u0430.com/"},
+            "arguments.url",
+            "Lookalike domain: a whole word is not Latin.",
+        ),
+        (
+            {"body": f"Pay at https://{FAKE}/now"},
+            "arguments.body",
+            "Lookalike domain: 1 letter is Cyrillic.",
+        ),
+    ],
+)
+def test_a_letter_of_another_script_warns_where_it_stands(
+    arguments: Any, concerns: str, title: str
+) -> None:
+    (result,) = plain_check(arguments)
+    assert (result.title, result.concerns, result.check) == (title, concerns, "lookalike_letters")
+    requested = result.compared[0]
+    assert requested.marked
+    assert all(not requested.value[at].isascii() for at in requested.marked)
+
+
+def test_names_of_the_target_are_checked() -> None:
+    (result,) = plain_check({}, ref=f"release/pr{CYRILLIC_O}d")
+    assert result.concerns == "target.ref"
+    (result,) = plain_check(None, repository=f"acme/w{CYRILLIC_O}b")
+    assert (result.concerns, result.level) == ("target.repository", "danger")
+
+
+@pytest.mark.django_db
+def test_a_whole_word_in_another_script_that_equals_a_known_name_is_a_danger(
+    agent: Caller,
+) -> None:
+    run_effect(agent, {"cluster": "paypal"}, 2)
+    results = check(agent, {"cluster": "\u0440\u0430\u0443\u0440\u0430l"})
+    assert kinds(results)[0] == ("lookalike_letters", "danger")
+    run_effect(agent, {"cluster": "cope"}, 2)
+    results = check(agent, {"cluster": "\u0441\u043e\u0440\u0435"})
+    assert kinds(results)[0] == ("lookalike_letters", "danger")
+    assert results[0].compared[1].value == "cope"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("older", "requested", "level"),
+    [
+        ({"to": "a@modern.com"}, {"to": "a@modem.com"}, "danger"),
+        ({"to": "a@paypal.com"}, {"to": "a@paypa1.com"}, "danger"),
+        ({"to": "a@paypal.com"}, {"to": "a@paypaI.com"}, "danger"),
+        ({"cluster": "prod-zero"}, {"cluster": "prod-zer0"}, "danger"),
+        ({"repo": "acme/billing"}, {"repo": "acme/bi11ing"}, "danger"),
+        ({"to": "billing@northwind.com"}, {"to": "bi11ing@northwind.com"}, "danger"),
+    ],
+)
+def test_letters_and_digits_that_confuse_warn_against_a_known_name(
+    agent: Caller, older: Any, requested: Any, level: str
+) -> None:
+    run_effect(agent, older, 3)
+    results = check(agent, requested)
+    assert kinds(results)[0] == ("lookalike_letters", level)
+    assert results[0].compared[0].marked
+
+
+@pytest.mark.django_db
+def test_letters_and_digits_that_confuse_are_quiet_without_a_known_name(agent: Caller) -> None:
+    assert check(agent, {"to": "bi11ing@modem.com", "cluster": "prod-zer0"}) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("older", "requested", "level", "title"),
+    [
+        (
+            {"to": "a@northwind.com"},
+            {"to": "a@nortwhind.com"},
+            "danger",
+            "Almost a known domain: 1 character differs.",
+        ),
+        (
+            {"to": "a@northwind.com"},
+            {"to": "a@northwindd.com"},
+            "danger",
+            "Almost a known domain: 1 character differs.",
+        ),
+        (
+            {"url": "https://api.northwind.com/"},
+            {"url": "https://api.nortwind.com/"},
+            "warning",
+            "Almost a known domain: 1 character differs.",
+        ),
+        (
+            {"iban": "DE89 3704 0044 0532 0130 00"},
+            {"iban": "DE89370400440532013100"},
+            "danger",
+            "Almost a known account: 1 character differs.",
+        ),
+        (
+            {"account_id": 123456789012},
+            {"account_id": 123456798012},
+            "danger",
+            "Almost a known account: 1 character differs.",
+        ),
+        (
+            {"account_id": "123456789012"},
+            {"account_id": "129456789712"},
+            "danger",
+            "Almost a known account: 2 characters differ.",
+        ),
+        (
+            {"repo": "acme/billing"},
+            {"repo": "acme/biling"},
+            "warning",
+            "Almost a known repository: 1 character differs.",
+        ),
+        (
+            {"cluster": "production"},
+            {"cluster": "prodcution"},
+            "warning",
+            "Almost a known cluster: 1 character differs.",
+        ),
+        (
+            {"command": "kubectl --context production get pods"},
+            {"command": "kubectl --context=producton delete ns x"},
+            "warning",
+            "Almost a known cluster: 1 character differs.",
+        ),
+        (
+            {"to": "a@northwind.com"},
+            {"to": "a@northwind.co"},
+            "warning",
+            "Other ending of a known domain: .co, not .com.",
+        ),
+        (
+            {"to": "a@northwind.com"},
+            {"to": "a@northwind-billing.com"},
+            "warning",
+            "A known domain with another word: northwind-billing, not northwind.",
+        ),
+    ],
+)
+def test_a_new_name_near_a_known_one_warns(
+    agent: Caller, older: Any, requested: Any, level: str, title: str
+) -> None:
+    run_effect(agent, older, 4)
+    results = check(agent, requested)
+    warnings = [result for result in results if result.is_warning]
+    assert [(r.check, r.level, r.title) for r in warnings] == [("near_name", level, title)]
+    assert [line.label for line in warnings[0].compared] == ["Requested", "Known"]
+    assert warnings[0].compared[0].note == "First use ever."
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("older", "requested"),
+    [
+        ({"cluster": "web-1"}, {"cluster": "web-2"}),
+        ({"cluster": "prod-eu-1"}, {"cluster": "prod-eu-2"}),
+        ({"cluster": "prod-eu"}, {"cluster": "prod-us"}),
+        ({"cluster": "staging"}, {"cluster": "staging-2"}),
+        ({"bucket": "reports-2025"}, {"bucket": "reports-2026"}),
+        ({"database": "app"}, {"database": "apq"}),
+        ({"account": "4711"}, {"account": "4712"}),
+        ({"repo": "acme/web-api"}, {"repo": "acme/web-app"}),
+        ({"url": "https://api.acme-tools.com"}, {"url": "https://app.acme-tools.com"}),
+        ({"to": "jon@acme-tools.com"}, {"to": "john@acme-tools.com"}),
+        ({"url": "https://example-site.org"}, {"url": "https://example-site.com"}),
+        ({"database": "billing"}, {"database": "shipping"}),
+        ({"to": "a@acme.com"}, {"to": "a@acne-clinic.com"}),
+    ],
+)
+def test_series_codes_short_names_and_subdomains_are_quiet(
+    agent: Caller, older: Any, requested: Any
+) -> None:
+    run_effect(agent, older, 4)
+    assert [result for result in check(agent, requested) if result.is_warning] == []
+
+
+@pytest.mark.django_db
+def test_a_series_of_near_accounts_is_quiet(agent: Caller) -> None:
+    for number in (1, 3, 5, 7):
+        run_effect(agent, {"account_id": f"1000200{number}"}, 2)
+    assert [r for r in check(agent, {"account_id": "10002009"}) if r.is_warning] == []
+
+
+@pytest.mark.django_db
+def test_the_older_name_is_never_the_lookalike(agent: Caller) -> None:
+    run_effect(agent, {"to": "a@northwind.com"}, 3)
+    run_effect(agent, {"to": "a@nortwhind.com"}, 9)
+    assert [r for r in check(agent, {"to": "a@northwind.com"}) if r.is_warning] == []
+    assert [r.check for r in check(agent, {"to": "a@nortwhind.com"}) if r.is_warning] == [
+        "near_name"
+    ]
+
+
+@pytest.mark.django_db
+def test_a_name_that_is_used_as_much_for_long_is_known(agent: Caller) -> None:
+    run_effect(agent, {"to": "a@northwind.com"}, 12)
+    run_effect(agent, {"to": "a@nortwhind.com"}, 12)
+    assert check(agent, {"to": "a@nortwhind.com"}) == []
+
+
+@pytest.mark.django_db
+def test_first_use_of_a_recipients_domain_account_and_cluster(agent: Caller) -> None:
+    run_effect(agent, {"to": "a@northwind.com", "account_id": "acct-blue", "cluster": "alpha"}, 3)
+    results = check(agent, {"to": "x@contoso.org", "account_id": "own-red", "cluster": "omega"})
+    assert [(r.level, r.short, r.title, r.concerns) for r in results] == [
+        ("notice", "first use of domain", "First use of domain contoso.org.", "arguments.to"),
+        ("notice", "first use of account", "First use of account own-red.", "arguments.account_id"),
+        ("notice", "first use of cluster", "First use of cluster omega.", "arguments.cluster"),
+    ]
+    # A request that never ran leaves it the first use.
+    assert len(check(agent, {"to": "x@contoso.org"})) == 1
+    run_effect(agent, {"to": "x@contoso.org"})
+    assert check(agent, {"to": "y@contoso.org"}) == []
+
+
+@pytest.mark.django_db
+def test_the_first_name_of_a_project_and_names_that_are_always_new_are_quiet(
+    agent: Caller,
+) -> None:
+    assert check(agent, {"to": "x@contoso.org"}) == []
+    for number in range(12):
+        run_effect(agent, {"account": f"customer-{chr(97 + number) * 5}"})
+    assert check(agent, {"account": "customer-zzzzz"}) == []
+
+
+@pytest.mark.django_db
+def test_no_first_use_is_claimed_while_earlier_plans_are_not_read(agent: Caller) -> None:
+    run_effect(agent, {"to": "a@northwind.com"}, 3)
+    name_index.index_names()
+    run_effect(agent, {"to": "a@contoso.org"}, 3)
+    request = request_of(agent, {"to": "b@contoso.org"})
+    project = Effect.objects.get(id=request.effect).project_id
+    assert list(find_lookalikes(request, load_name_facts(project, [request]))) == []
+    name_index.index_names()
+    assert list(find_lookalikes(request, load_name_facts(project, [request]))) == []
+    assert UsedName.objects.get(kind="mail_domain", name="contoso.org").uses == 4
+
+
+@pytest.mark.django_db
+def test_names_of_other_projects_do_not_count(agent: Caller, quiet: InboxScenario) -> None:
+    run_effect(agent, {"to": "a@northwind.com"}, 4)
+    name_index.index_names()
+    request = request_of(agent, {"to": "a@nortwhind.com"})
+    other = quiet.organization.other
+    assert list(find_lookalikes(request, load_name_facts(other.id, [request]))) == []
+
+
+@pytest.mark.django_db
+def test_the_number_of_queries_does_not_depend_on_the_page(agent: Caller) -> None:
+    run_effect(agent, {"to": "a@northwind.com", "cluster": "production"}, 4)
+    name_index.index_names()
+    requests = [
+        request_of(agent, {"to": f"a@nortwhin{letter}.com", "cluster": f"prodution{letter}"})
+        for letter in "abcdefgh"
+    ]
+    project = Effect.objects.get(id=requests[0].effect).project_id
+    counts = []
+    for part in (requests[:1], requests):
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            run_checks.check_requests(project, part)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.django_db
+def test_names_that_only_an_erased_plan_used_are_gone(agent: Caller) -> None:
+    run_effect(agent, {"to": "jane@private.example", "cluster": "alpha"})
+    run_effect(agent, {"cluster": "alpha"})
+    name_index.index_names()
+    assert UsedName.objects.filter(name__contains="private.example").count() == 3
+    entry = Entry.objects.filter(kind="effect.planned").order_by("position").first()
+    assert entry is not None
+    with transaction.atomic():
+        erasures.erase_body(
+            entry.project, entry.position, reason="request 17", actor="p_1", now_us=now_us()
+        )
+    assert list(UsedName.objects.values_list("name", flat=True)) == ["alpha"]
+    assert UsedNamePlan.objects.filter(position=entry.position).count() == 0
+    name_index.reset_name_index()
+    name_index.index_names()
+    assert list(UsedName.objects.values_list("name", flat=True)) == ["alpha"]
+
+
+@pytest.mark.django_db
+def test_the_job_reads_each_plan_once_and_again_after_a_reset(agent: Caller) -> None:
+    run_effect(agent, {"to": "a@northwind.com"}, 3)
+    assert name_index.index_names() == 3
+    assert name_index.index_names() == 0
+    run_effect(agent, {"to": "a@northwind.com"}, 10)
+    assert name_index.index_names() == 10
+    name = UsedName.objects.get(kind="mail_domain")
+    assert (name.uses, name.plans.count()) == (13, used_names.MAX_LINKED_PLANS)
+    before = UsedName.objects.values_list("kind", "name", "uses", "first_position").order_by("id")
+    was = list(before)
+    name_index.reset_name_index()
+    assert not UsedName.objects.exists()
+    name_index.index_names()
+    assert list(before) == was
+
+
+@pytest.mark.django_db
+def test_claims_of_other_agents_are_no_uses(agent: Caller) -> None:
+    run_effect(agent, {"to": "a@northwind.com"})
+    name_index.index_names()
+    assert UsedName.objects.filter(kind="mail_domain").get().uses == 1
+
+
+def test_results_are_bounded_and_short() -> None:
+    results = plain_check({"to": [f"a@{letter}n{CYRILLIC_O}rth.com" for letter in "abcdefghijkl"]})
+    assert len(results) == lookalikes.MAX_RESULTS
+    assert all(len(result.short) <= 28 for result in results)
+    assert {result.check for result in results} <= run_checks.CHECKS.keys()
+
+
+def test_an_erased_plan_has_no_results() -> None:
+    assert plain_check(None) == []
+    assert list(find_lookalikes(replace(build_request({}), arguments=None), NameFacts())) == []
