@@ -4,6 +4,10 @@ Anything that could hide text from a reader becomes a token: control and format 
 bidirectional overrides, zero-width and other ignorable characters, unusual blanks, stacked or stray
 combining marks, long blank runs. So what a person sees is complete; `split_untrusted` loses
 nothing.
+
+The no-break and thin spaces of typography ("24 000 €", "vraiment ?") are ordinary blanks in prose,
+and hidden characters in commands, paths, hosts, refs and code, where they change what runs. Callers
+say which of both a text is (`prose`).
 """
 
 import html
@@ -33,6 +37,14 @@ _SIGNS_TOO = frozenset("\u203c\u2049")  # double exclamation mark, exclamation q
 _ON_KEYS = frozenset("0123456789#*")
 _KEYCAP = "\u20e3"  # draws a key around the digit before the selector
 _JOINER = "\u200d"  # joins two pictures into one
+# No-break, narrow no-break, thin, hair and figure space.
+TYPOGRAPHIC_SPACES = frozenset("\u00a0\u202f\u2009\u200a\u2007")
+# Before these a space is typography whatever stands before it: “report.pdf : 3 files”.
+_SPACED_SIGNS = frozenset(";:!?%»›€$£°–—")
+_MARKUP_TAG = re.compile(r"</?\w+[^<>]*>|<[^<>]*$|^[^<>]*>")
+_SIGNS_OF_CODE = re.compile(r"[/\\$=|<>{}`]|^-+\w")
+_SIGNS_OF_COMMANDS = re.compile(r"[\\$=|<>{}`;&~^*#]|/|(?:^|\s)-+\w")
+_MIN_PROSE_WORDS = 4
 _NAMES = {
     "\x00": "NULL",
     "\x1b": "ESCAPE",
@@ -68,8 +80,13 @@ class TextPiece(NamedTuple):
     hidden: bool  # true for invisible characters, false for plain blanks
 
 
-def split_untrusted(text: str, *, one_line: bool = False) -> Iterator[TextPiece]:
-    """Split `text` into pieces that join to it; `one_line` replaces breaks."""
+def split_untrusted(
+    text: str, *, one_line: bool = False, prose: bool = False
+) -> Iterator[TextPiece]:
+    """Split `text` into pieces that join to it; `one_line` replaces breaks.
+
+    In `prose` the spaces of typography are plain text.
+    """
     start = 0
     for match in (_LINE if one_line else _PAGE).finditer(text):
         if match.start() > start:
@@ -79,27 +96,42 @@ def split_untrusted(text: str, *, one_line: bool = False) -> Iterator[TextPiece]
         if run[0] in " \t\n":
             yield _blank(run)
         else:
-            yield from _unusual(run, text[match.start() - 1 : match.start()])
+            yield from _unusual(
+                run, text[match.start() - 1 : match.start()], text if prose else "", match.start()
+            )
     if start < len(text):
         yield TextPiece(text[start:], "", "", False)
 
 
-def count_hidden_characters(text: str) -> int:
+def count_hidden_characters(text: str, *, prose: bool = False) -> int:
     """Count the characters of `text` that a plain page would not show."""
-    return sum(len(piece.raw) for piece in split_untrusted(text) if piece.hidden)
+    return sum(len(piece.raw) for piece in split_untrusted(text, prose=prose) if piece.hidden)
 
 
-def render_untrusted(text: str, limit: int | None = MAX_CHARACTERS) -> SafeString:
+def is_prose(text: str) -> bool:
+    """Return True if a text of unknown purpose reads as prose: words, and no sign of a command.
+
+    A few words could be a command: “git push origin”.
+    """
+    if _SIGNS_OF_COMMANDS.search(text):
+        return False
+    words = re.findall(r"[^\W\d_]{2,}", text)
+    return len(words) >= _MIN_PROSE_WORDS or not re.search(r"[^\W\d_]\s+[^\W\d_]{2}", text)
+
+
+def render_untrusted(
+    text: str, limit: int | None = MAX_CHARACTERS, *, prose: bool = False
+) -> SafeString:
     """Return `text` as inert markup, cut after `limit` characters."""
-    return _join(text, limit, one_line=False)
+    return _join(text, limit, one_line=False, prose=prose)
 
 
-def render_untrusted_line(text: str, limit: int = 120) -> SafeString:
+def render_untrusted_line(text: str, limit: int = 120, *, prose: bool = False) -> SafeString:
     """Return `text` as inert markup on one line; a line break becomes a sign."""
-    return _join(text, limit, one_line=True)
+    return _join(text, limit, one_line=True, prose=prose)
 
 
-def render_numbered_lines(text: str) -> SafeString:
+def render_numbered_lines(text: str, *, prose: bool = False) -> SafeString:
     """Return all of `text` as inert markup, each line in an element with its number.
 
     A counted run of blanks with line breaks ends a line; numbering continues after it.
@@ -114,7 +146,7 @@ def render_numbered_lines(text: str) -> SafeString:
         line.clear()
         number = reached
 
-    for piece in split_untrusted(text):
+    for piece in split_untrusted(text, prose=prose):
         breaks = piece.raw.count("\n")
         if piece.shown:
             line.append(_markup(piece))
@@ -139,12 +171,13 @@ def utf8_length(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _join(text: str, limit: int | None, *, one_line: bool) -> SafeString:
+def _join(text: str, limit: int | None, *, one_line: bool, prose: bool) -> SafeString:
     head = text if limit is None else text[:limit]
     if (_LINE if one_line else _PAGE).search(head) is None:
         shown = SafeString(html.escape(head))
     else:
-        shown = SafeString("".join(map(_markup, split_untrusted(head, one_line=one_line))))
+        pieces = split_untrusted(head, one_line=one_line, prose=prose)
+        shown = SafeString("".join(map(_markup, pieces)))
     if len(head) == len(text):
         return shown
     rest = utf8_length(text[len(head) :])
@@ -194,8 +227,31 @@ def _has_forms(before: str, after: str) -> bool:
     return unicodedata.category(before) in _SIGNS or before in _SIGNS_TOO
 
 
-def _unusual(run: str, before: str) -> Iterator[TextPiece]:
-    """Split a run of unusual characters into visible text and tokens."""
+def _is_typographic(text: str, at: int) -> bool:
+    """True for a single space of typography: between words, in numbers, before or after signs.
+
+    A space beside a part of a path, an option, or inside `code` is none.
+    """
+    before, after = text[at - 1 : at], text[at + 1 : at + 2]
+    if at == 0 or not after or before.isspace() or after.isspace():
+        return False
+    if '"' in (before, after) or not (before + after).isprintable():
+        return False
+    if text.count("`", max(0, at - MAX_CHARACTERS), at) % 2:
+        return False
+    if after in _SPACED_SIGNS:
+        return True
+    # The words at its sides; the longest that is looked at has 64 characters.
+    own = re.split(r"\s", text[max(0, at - 64) : at])[-1]
+    other = re.split(r"\s", text[at + 1 : at + 65], maxsplit=1)[0]
+    return not any(_SIGNS_OF_CODE.search(_MARKUP_TAG.sub("", word)) for word in (own, other))
+
+
+def _unusual(run: str, before: str, text: str = "", start: int = 0) -> Iterator[TextPiece]:
+    """Split a run of unusual characters into visible text and tokens.
+
+    `text` is the prose in which the run starts at `start`, or nothing.
+    """
     plain: list[str] = []
     marks = 0
     for at, character in enumerate(run):
@@ -210,6 +266,8 @@ def _unusual(run: str, before: str) -> Iterator[TextPiece]:
                 hides = not _has_forms(before, run[at + 1 : at + 2])
             elif character == _JOINER and before:
                 hides = not _joins(before, run[at + 1 : at + 2])
+            elif text and character in TYPOGRAPHIC_SPACES:
+                hides = not _is_typographic(text, start + at)
         if hides:
             if plain:
                 yield TextPiece("".join(plain), "", "", False)

@@ -73,6 +73,11 @@ class InboxRow:
     checks: tuple[CheckResult, ...] = ()
     like: list["InboxRow"] = field(default_factory=list)  # similar requests, folded under this row
 
+    @property
+    def prose(self) -> bool:
+        """True if all no-break spaces of its arguments are typography."""
+        return not (self.hidden or self.long)
+
     @cached_property
     def groups(self) -> bool:
         """True if it may be decided together with similar requests."""
@@ -166,7 +171,7 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
         plan = plans[gate.id]
         value = plan.get("arguments")
         texts = list(hidden_characters.iterate_strings(value))
-        hidden, blanks = hidden_characters.count_hidden_content(texts)
+        hidden, blanks = hidden_characters.count_hidden_content(value)
         rows.append(
             InboxRow(
                 gate,

@@ -17,6 +17,7 @@ from django.conf import settings
 
 from approvals import labels
 from approvals.diff.from_arguments import Changes, extract_changes
+from approvals.diff.hidden_characters import is_prose_argument
 from approvals.digest_json import to_canonical_json
 from approvals.models import Gate, PolicySet
 from approvals.policies import policy_inputs
@@ -57,6 +58,14 @@ class CallArgument:
     text: str
     kind: str
     shown_above: bool = False
+    prose: bool = False  # its no-break spaces are typography
+
+    @property
+    def hidden(self) -> int:
+        """Number of hidden characters in its name and text."""
+        return untrusted_text.count_hidden_characters(
+            self.name
+        ) + untrusted_text.count_hidden_characters(self.text, prose=self.prose)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +175,13 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
         _verify_arguments(gate.tool, arguments, plan, effect.intent_digest) if plan else "unknown"
     )
     names = (gate.tool, gate.repository_name, effect.ref, effect.environment, effect.resource)
-    sent = (*names, *(text for piece in pieces for text in (piece.name, piece.text)))
     return Card(
         tool=gate.tool,
         intent=effect.intent_digest,
         verified=verified,
         pieces=pieces,
-        hidden=sum(map(untrusted_text.count_hidden_characters, sent)),
+        hidden=sum(map(untrusted_text.count_hidden_characters, names))
+        + sum(piece.hidden for piece in pieces),
         blanks=max((longest_blank_run(piece.text) for piece in pieces), default=0),
         complete=bool(plan) and verified != "different",
         changes=changed,
@@ -202,7 +211,8 @@ def _build_pieces(arguments: Any, shown_as_rows: tuple[str, ...]) -> tuple[CallA
     if arguments is None:
         return ()
     if not isinstance(arguments, dict):
-        return (CallArgument("", _format_value(arguments), _type_label(arguments)),)
+        prose = is_prose_argument("", arguments, {})
+        return (CallArgument("", _format_value(arguments), _type_label(arguments), prose=prose),)
     order = sorted(
         arguments, key=lambda name: (name not in COMMAND_ARGUMENTS, "\n" in str(arguments[name]))
     )
@@ -212,6 +222,7 @@ def _build_pieces(arguments: Any, shown_as_rows: tuple[str, ...]) -> tuple[CallA
             _format_value(arguments[name]),
             _type_label(arguments[name]),
             name in shown_as_rows,
+            is_prose_argument(name, arguments[name], arguments),
         )
         for name in order
     )

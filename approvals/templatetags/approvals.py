@@ -85,7 +85,7 @@ def entry_head(row: Entry, may_rule: bool) -> SafeString:
     if gate.repository_name:
         what = format_markup("{} of {}", what, untrusted_line(gate.repository_name, 24))
     gist = (
-        format_markup('<p class="gist">{}</p>\n', untrusted_line(row.gist, 90))
+        format_markup('<p class="gist">{}</p>\n', untrusted_line(row.gist, 90, prose=row.prose))
         if row.gist
         else SafeString("")
     )
@@ -201,12 +201,21 @@ def full_text(text: str) -> SafeString:
 
 
 @register.filter
-def numbered_text(text: str) -> SafeString:
-    """Render as `full_text`, with line numbers if the text has more than MAX_GLANCE_LINES lines."""
+def prose_text(text: str) -> SafeString:
+    """Render as `full_text`; no-break spaces of typography are plain."""
+    return untrusted_text.render_untrusted(text, None, prose=True)
+
+
+@register.filter
+def numbered_text(text: str, prose: bool = False) -> SafeString:
+    """Render as `full_text`, with line numbers if the text has more than MAX_GLANCE_LINES lines.
+
+    In `prose` no-break spaces of typography are plain.
+    """
     return (
-        untrusted_text.render_numbered_lines(text)
+        untrusted_text.render_numbered_lines(text, prose=prose)
         if text.count("\n") > MAX_GLANCE_LINES
-        else full_text(text)
+        else untrusted_text.render_untrusted(text, None, prose=prose)
     )
 
 

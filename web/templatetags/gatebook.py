@@ -141,10 +141,11 @@ def untrusted(
     `label` comes from us, never from the agent. `limit` is in characters; None shows everything.
     """
     words = "" if text is None else str(text)
+    prose = agents_text.is_prose(words)
     return {
         "label": label,
-        "markup": agents_text.render_untrusted(words, limit),
-        "hidden": agents_text.count_hidden_characters(words),
+        "markup": agents_text.render_untrusted(words, limit, prose=prose),
+        "hidden": agents_text.count_hidden_characters(words, prose=prose),
         "size": agents_text.utf8_length(words),
     }
 
@@ -154,16 +155,22 @@ _END: Final = SafeString("</span>")
 
 
 @register.filter
-def untrusted_line(text: object, limit: int = 120) -> SafeString:
+def untrusted_line(text: object, limit: int = 120, *, prose: bool = False) -> SafeString:
     """`{{ text|untrusted_line:120 }}`: agents' text on one line, inert."""
     words = "" if text is None else str(text)
-    return _UNTRUSTED + agents_text.render_untrusted_line(words, limit) + _END
+    return _UNTRUSTED + agents_text.render_untrusted_line(words, limit, prose=prose) + _END
+
+
+@register.filter
+def summary_line(text: str, limit: int = 120) -> SafeString:
+    """`{{ gist|summary_line:120 }}`: a call on one line; typography is plain if it is prose."""
+    return untrusted_line(text, limit, prose=agents_text.is_prose(str(text or "")))
 
 
 @register.filter
 def person_text(text: str) -> SafeString:
     """`{{ reason|person_text }}`: a person's text, with hidden characters shown."""
-    return agents_text.render_untrusted(text, None)
+    return agents_text.render_untrusted(text, None, prose=agents_text.is_prose(text))
 
 
 @register.filter
