@@ -6,6 +6,8 @@ from uuid import UUID
 
 from approvals.checks import earlier_denials
 from approvals.checks.checked_request import CheckedRequest
+from approvals.checks.contradiction_facts import load_contradiction_facts
+from approvals.checks.contradictions import find_contradictions
 from approvals.checks.lookalikes import (
     FIRST_USE,
     LOOKALIKE,
@@ -20,6 +22,8 @@ CHECKS: Final[dict[str, str]] = {
     LOOKALIKE: "A name has letters that look like others, or looks like a name used before.",
     NEAR_NAME: "A new name differs by one or two characters from a name used before.",
     FIRST_USE: "No effect ran with this recipient's domain, account or cluster before.",
+    "contradiction": "The claim contradicts the arguments.",
+    "test_run": "The tests that the claim names failed or ran elsewhere.",
     earlier_denials.DENIED_BEFORE: "People refused the same, or something about the same thing.",
 }
 
@@ -34,11 +38,13 @@ def check_requests(
     if not requests:
         return {}
     names = load_name_facts(project, requests)
+    seen = load_contradiction_facts(project, requests)
     denials = earlier_denials.load_earlier_denials(project, requests)
     results: dict[UUID, list[CheckResult]] = {request.gate: [] for request in requests}
     for request in requests:
         listed = results[request.gate]
         listed += find_lookalikes(request, names)
+        listed += find_contradictions(request, seen[request.gate])
         listed += earlier_denials.find_earlier_denials(request, denials)
     return {
         gate: tuple(sorted(listed, key=lambda result: LEVELS.index(result.level)))

@@ -1,0 +1,173 @@
+"""Compare claims about files with what a call changes. Pure."""
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from approvals.checks.claims.claim_evidence import (
+    MAX_COMPARED,
+    ClaimEvidence,
+    Contradiction,
+)
+from approvals.checks.claims.claim_words import Claim
+from approvals.checks.claims.claimed_files import (
+    ChangedPaths,
+    classify_file,
+    describe_classes,
+    is_docs_path,
+    is_picture,
+    is_test_path,
+    normalize_path,
+)
+from approvals.checks.results import Compared
+from approvals.diff.unified import FileDiff
+
+_COMMENT: Final = re.compile(r"^\s*(?:#(?!!).*|//.*|/\*.*|\*.*|--\s.*|<!--.*|;.*|%.*|\"\"\".*)$")
+_TRAILING: Final = re.compile(r"\s+(?:#|//|--)\s?.*$")
+_CODE_LINE: Final = re.compile(
+    r"[\w\])]\s*\(|[^=!<>]=[^=]|[;{}]\s*$|^\s*(?:return|import|from|def|class|if|for|else|elif|raise"
+    r"|while|try|func|function|const|let|var|public|private)\b"
+)
+
+
+def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    noun, belongs, plural = {
+        "docs": ("not docs only", is_docs_path, "not docs"),
+        "tests": ("not tests only", lambda path: is_test_path(path) or is_docs_path(path),
+                  "not tests"),
+        "no_code": ("changes code", lambda path: not _is_code_path(path), "code"),
+        "no_dependencies": ("changes dependencies", lambda path: classify_file(path) != "lock",
+                            "lock files"),
+        "no_ci": ("changes CI", lambda path: classify_file(path) != "ci", "CI workflows"),
+        "no_migrations": ("changes the schema", lambda path: classify_file(path) != "migration",
+                          "migrations"),
+    }[claim.kind]  # fmt: skip
+    changed = evidence.changed
+    outside = [path for path in changed.paths if not belongs(path)]
+    if claim.kind == "no_code":
+        outside = [path for path in outside if not _changes_comments_only(changed.files, path)]
+    if not outside:
+        return None
+    return _describe_outside(changed, outside, noun, plural)
+
+
+def _is_code_path(path: str) -> bool:
+    return classify_file(path) in ("code", "migration", "infrastructure", "container", "ci")
+
+
+def _describe_outside(
+    changed: ChangedPaths, outside: Sequence[str], short: str, plural: str
+) -> Contradiction:
+    total, count = len(changed.paths), len(outside)
+    fact = f"{count} of {total} files {'is' if count == 1 else 'are'} {plural}."
+    if total == 1:
+        fact = f"the changed file is {plural}." if plural.startswith("not") else "the file is."
+        fact = f"{outside[0][-80:]} is {plural.rstrip('s') if plural == 'not tests' else plural}."
+    return Contradiction(
+        short,
+        fact,
+        changed.source,
+        describe_classes(outside),
+        tuple(Compared("changes", path) for path in outside[:MAX_COMPARED]),
+    )
+
+
+def compare_changed_lines(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare the changed lines with "comments only", "whitespace only", "formatting only"."""
+    changed = evidence.changed
+    if claim.kind == "comments":
+        outside = [
+            file.path
+            for file in changed.files
+            if not is_docs_path(file.path) and not _has_only_comments(file)
+        ]
+    else:
+        noise = r"\s+" if claim.kind == "whitespace" else r"[\s\"',;()\\]+"
+        outside = [file.path for file in changed.files if not _equals_without(file, noise)]
+    if not outside:
+        return None
+    word = f"{claim.kind} only"
+    return Contradiction(
+        f"not {word}",
+        f"{outside[0][-80:]} changes more.",
+        "changes",
+        compared=tuple(Compared("changes", path) for path in outside[:MAX_COMPARED]),
+    )
+
+
+def _has_only_comments(file: FileDiff) -> bool:
+    if file.whole or file.deletes or is_picture(file.path):
+        return True
+    before, after = (
+        [
+            line
+            for row in file.rows
+            if row.sign == sign and not _COMMENT.match(row.text)
+            if (line := _TRAILING.sub("", row.text).strip()) and _CODE_LINE.search(line)
+        ]
+        for sign in "-+"
+    )
+    return before == after
+
+
+def _changes_comments_only(files: Sequence[FileDiff], path: str) -> bool:
+    listed = [file for file in files if file.path == path]
+    return bool(listed) and all(_has_only_comments(file) and not file.whole for file in listed)
+
+
+def _equals_without(file: FileDiff, noise: str) -> bool:
+    if file.whole or file.deletes:
+        return True
+    before, after = (
+        re.sub(noise, "", "".join(row.text for row in file.rows if row.sign == sign))
+        for sign in "-+"
+    )
+    return before == after
+
+
+def compare_only_paths(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    changed, names = evidence.changed, claim.value
+    if not changed.paths or not isinstance(names, tuple):
+        return None
+    outside = [path for path in changed.paths if not any(covers_path(name, path) for name in names)]
+    if not outside:
+        return None
+    other = f"{len(outside)} other file{'' if len(outside) == 1 else 's'}"
+    return Contradiction(
+        "other files too",
+        f"{other} {'changes' if len(outside) == 1 else 'change'}, too."
+        if len(outside) < len(changed.paths)
+        else f"it changes {outside[0][-80:]}.",
+        changed.source,
+        describe_classes(outside),
+        tuple(Compared("changes", path) for path in outside[:MAX_COMPARED]),
+    )
+
+
+def compare_named_path(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare a file that is claimed to change with the files of a commit or push."""
+    changed, names = evidence.changed, claim.value
+    if not isinstance(names, tuple) or not names or not changed.paths or not changed.whole:
+        return None
+    if not evidence.has_git_words("commit", "push", "merge", "pr"):
+        return None
+    if any(covers_path(name, path) for name in names for path in changed.paths):
+        return None
+    return Contradiction(
+        "path not in the diff",
+        "the changes do not contain it.",
+        changed.source,
+        compared=tuple(Compared("changes", path) for path in changed.paths[:MAX_COMPARED]),
+        level="warning",
+    )
+
+
+def covers_path(name: str, path: str) -> bool:
+    """Return True if a name in a text means this path: equal, its end, its folder, a pattern."""
+    name, path = normalize_path(name).casefold(), normalize_path(path).casefold()
+    if name in (path, ".", "") or path.endswith(f"/{name}") or name.endswith(f"/{path}"):
+        return True
+    if "*" in name and (fnmatchcase(path, name) or fnmatchcase(path, f"*/{name}")):
+        return True
+    return path.startswith(f"{name}/") or f"/{name}/" in path
