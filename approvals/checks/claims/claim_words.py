@@ -7,13 +7,16 @@ the past, under a condition, or names something else ("a read-only token", "afte
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 MAX_CLAIM_CHARACTERS: Final = 4_000  # of a text that is read for claims
 # Same length, so that offsets stay: typographic hyphens, blanks and apostrophes.
 _PLAIN: Final = str.maketrans("\u2010\u2011\u2012\u00a0\u202f\u2009\u2019\n\t", "---   '  ")
 _CLAUSE_ENDS: Final = re.compile(r"[.;:!?,()\u2013\u2014](?=\s|$|\))|\s-\s|\bbut\b|\n")
-_QUOTED: Final = re.compile(r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|`[^`]*`|(?<!\w)'[^']*'(?!\w)")
+_QUOTED: Final = re.compile(
+    r"\"[^\"]{0,200}\"|\u201c[^\u201d]{0,200}\u201d|`[^`]{0,200}`|(?<!\w)'[^']{0,200}'(?!\w)"
+)
 _NOT: Final = (
     r"\b(?:not|no longer|never|cannot|\w+n't|nor|neither|instead of|rather than|besides"
     r"|more than|other than|beyond|except|no)\b(?:\s+[\w-]+){0,2}\s*$"
@@ -194,6 +197,29 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"\s*(?:once|if|when|after this|again after|except|only)\b"),
 )  # fmt: skip
 
+# Kind -> a text that claims it has one of these, in lower case: saves most of the patterns.
+_CUES: Final[dict[str, tuple[str, ...]]] = {
+    "environment": ("stag", "prod", "sandbox", "test", "dev", "qa", "uat", "demo", "integration"),
+    "not_production": ("prod",),
+    "docs": ("doc", "readme", "changelog", "markdown", "wording", "typo"),
+    "tests": ("test", "spec"),
+    "comments": ("comment", "docstring"),
+    "whitespace": ("white", "indent"),
+    "formatting": ("format",),
+    "no_code": ("code",),
+    "no_dependencies": ("dependenc",),
+    "no_ci": ("ci ", "pipeline", "workflow"),
+    "no_migrations": ("migration", "schema"),
+    "reads": ("only", "no writes", "nothing", "side", "chang", "modif", "alter", "just"),
+    "replica": ("only",),
+    "dry_run": ("dry", "simulat", "if", "op", "plan", "check mode", "trial", "preview"),
+    "normal_push": ("push", "forward", "forc", "history", "commit"),
+    "no_personal_data": ("data", "info", "details", "field", "column", "pii", "ymi", "aggregate"),
+    "feature_branch": ("branch",),
+    "not_main": ("main", "master", "trunk"),
+    "tests_passed": ("green", "pass", "ok", "succe", "fully tested"),
+}
+
 # Names of numbers in words.
 NUMBER_WORDS: Final[dict[str, int]] = {
     "one": 1, "single": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
@@ -249,26 +275,24 @@ _MONEY: Final = re.compile(
     rf"|(?<![\w.,-])(?P<amount_first>{_AMOUNT})\s?(?P<sign_last>{_SIGN}|euros?\b|dollars?\b)",
     re.IGNORECASE,
 )
-_PATH: Final = (
-    r"(?:(?:\.{0,2}/)?(?:[\w.@-]+/)+[\w.@*-]*|[\w@-][\w.@-]*\.(?:[a-z]{1,4}|lock|toml|yaml|json)\b"
-    r"|Dockerfile|Makefile)"
+_LETTER: Final = r"[\w.@*/-]"
+_PATH_TOKEN: Final = re.compile(rf"[`'\"\u201c]?(?P<path>{_LETTER}{{1,200}})[`'\"\u201d]?")
+_PATH_JOIN: Final = re.compile(r",? and |, ")
+_IS_PATH: Final = re.compile(
+    r".*\w/.*|.*/\w.*|[\w@-].*\.(?:[A-Za-z]{1,4}|lock|toml|yaml|json)|Dockerfile|Makefile"
 )
-_PATH_LIST: Final = (
-    rf"[`'\"\u201c]?{_PATH}[`'\"\u201d]?"
-    rf"(?:(?:,? and |, )[`'\"\u201c]?{_PATH}[`'\"\u201d]?){{0,8}}"
-)
-_ONLY_PATHS: Final = re.compile(
-    r"\b(?:only|just|solely|nothing but|nothing other than)\s+(?:(?:the|file|files|to|in"
-    r"|touch(?:es|ing|ed)?|chang(?:es?|ing|ed)|modif(?:y|ies|ied)|edits?|edited|affects?|updates?"
-    r"|updated)\s+)*"
-    rf"(?P<paths>{_PATH_LIST})|(?:limited|confined|restricted) to (?P<limited>{_PATH_LIST})"
-    rf"|(?P<alone>{_PATH_LIST})\s+only\b",
+_ONLY_BEFORE: Final = re.compile(
+    r"\b(?:only|just|solely|nothing but|nothing other than|limited to|confined to|restricted to)"
+    r" (?:(?:the|file|files|to|in|touch(?:es|ing|ed)?|chang(?:es?|ing|ed)|modif(?:y|ies|ied)"
+    r"|edits?|edited|affects?|updates?|updated) ){0,4}",
     re.IGNORECASE,
 )
-_EACH_PATH: Final = re.compile(_PATH, re.IGNORECASE)
-_NAMED_PATH: Final = re.compile(
-    r"\b(?:fix(?:es)?|edits?|chang(?:e|es)|updates?|modif(?:y|ies)|deletes?|removes?|renames?)\s+"
-    rf"(?:the (?:file )?)?[`'\"\u201c]?(?P<paths>{_PATH})",
+_ONLY_AFTER: Final = re.compile(
+    rf"(?<!{_LETTER})[`'\"\u201c]?(?P<path>{_LETTER}{{1,200}})[`'\"\u201d]? only\b", re.IGNORECASE
+)
+_PATH_VERB: Final = re.compile(
+    r"\b(?:fix(?:es)?|edits?|chang(?:e|es)|updates?|modif(?:y|ies)|deletes?|removes?|renames?)"
+    r" (?:the (?:file )?)?",
     re.IGNORECASE,
 )
 _TO_BRANCH: Final = re.compile(
@@ -312,7 +336,8 @@ class Claim:
     bound: str = ""
 
 
-def recognize_claims(text: str, *, commit: bool = False) -> list[Claim]:
+@lru_cache(maxsize=1024)  # a page reads each claim several times, and pages are reloaded
+def recognize_claims(text: str, *, commit: bool = False) -> tuple[Claim, ...]:
     """Return the claims of a text, the first of each kind first; at most 4,000 characters.
 
     `commit`: the text is the message of a commit, whose type (`docs:`) is a claim too.
@@ -332,12 +357,14 @@ def recognize_claims(text: str, *, commit: bool = False) -> list[Claim]:
         claims += _read_commit_type(original)
     if names_production(plain):
         claims = [claim for claim in claims if claim.kind != "environment"]
-    return sorted(claims, key=lambda claim: claim.start)
+    return tuple(sorted(claims, key=lambda claim: claim.start))
 
 
 def names_production(text: str) -> bool:
     """Return True if a text names production without excluding it."""
     plain = text.translate(_PLAIN)
+    if _PRODUCTION.search(plain) is None:
+        return False
     excluded = [
         match.span()
         for line in CLAIM_TABLE
@@ -353,7 +380,10 @@ def names_production(text: str) -> bool:
 def _iterate_matches(
     plain: str, quotes: list[tuple[int, int]]
 ) -> Iterator[tuple[str, int, int, float | tuple[str, ...] | None, str, str]]:
+    lowered = plain.lower()
     for line in CLAIM_TABLE:
+        if not any(cue in lowered for cue in _CUES[line.kind]):
+            continue
         for match in line.pattern.finditer(plain):
             if _is_about_call(line, plain, match.start(), match.end(), quotes):
                 yield line.kind, match.start(), match.end(), None, "", ""
@@ -367,14 +397,18 @@ def _iterate_matches(
         if _PARTIAL.match(plain[match.end() :]):
             continue
         yield ("money", *match.span(), *_read_money(match), "")
-    for match in _ONLY_PATHS.finditer(plain):
-        group = next(name for name, value in match.groupdict().items() if value is not None)
-        if not re.search(_NOT, plain[: match.start()][-40:], re.IGNORECASE):
-            start = match.start() if group != "alone" else match.start(group)
-            yield "only_paths", start, match.end(), _split_paths(match[group]), "", ""
-    for match in _NAMED_PATH.finditer(plain):
-        if not re.search(_NOT, plain[: match.start()][-40:], re.IGNORECASE):
-            yield "names_path", *match.span("paths"), _split_paths(match["paths"]), "", ""
+    for match in _ONLY_BEFORE.finditer(plain):
+        paths, end = _read_paths(plain, match.end())
+        if paths and not re.search(_NOT, plain[: match.start()][-40:], re.IGNORECASE):
+            yield "only_paths", match.start(), end, paths, "", ""
+    for match in _ONLY_AFTER.finditer(plain):
+        paths, _end = _read_paths(plain, match.start("path"))
+        if paths:
+            yield "only_paths", match.start("path"), match.end(), paths, "", ""
+    for match in _PATH_VERB.finditer(plain):
+        paths, end = _read_paths(plain, match.end())
+        if paths and not re.search(_NOT, plain[: match.start()][-40:], re.IGNORECASE):
+            yield "names_path", match.end(), end, paths, "", ""
     for pattern in (_TO_BRANCH, _BRANCH_NAME):
         for match in pattern.finditer(plain):
             before, _after = _get_clause(plain, match.start(), match.end())
@@ -428,8 +462,22 @@ def _read_money(match: "re.Match[str]") -> tuple[float, str]:
     return float(f"{whole}.{decimal[1]}" if decimal else whole), CURRENCIES[sign]
 
 
-def _split_paths(text: str) -> tuple[str, ...]:
-    return tuple(path.rstrip(".,") for path in _EACH_PATH.findall(text))
+def _read_paths(plain: str, at: int) -> tuple[tuple[str, ...], int]:
+    """Return the paths that a list of words at an offset begins with, and where they end."""
+    paths: list[str] = []
+    end = at
+    while len(paths) < 20:
+        match = _PATH_TOKEN.match(plain, at)
+        path = match["path"].rstrip(".-") if match is not None else ""
+        if match is None or _IS_PATH.fullmatch(path) is None:
+            break
+        paths.append(path)
+        end = match.end("path") - (len(match["path"]) - len(path))
+        join = _PATH_JOIN.match(plain, match.end())
+        if join is None:
+            break
+        at = join.end()
+    return tuple(paths), end
 
 
 def _read_commit_type(message: str) -> list[Claim]:

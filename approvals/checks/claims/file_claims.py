@@ -24,7 +24,7 @@ from approvals.checks.results import Compared
 from approvals.diff.unified import FileDiff
 
 _COMMENT: Final = re.compile(r"^\s*(?:#(?!!).*|//.*|/\*.*|\*.*|--\s.*|<!--.*|;.*|%.*|\"\"\".*)$")
-_TRAILING: Final = re.compile(r"\s+(?:#|//|--)\s?.*$")
+_TRAILING: Final = re.compile(r"(?<=\s)(?:#|//|--)\s?.*$")
 _CODE_LINE: Final = re.compile(
     r"[\w\])]\s*\(|[^=!<>]=[^=]|[;{}]\s*$|^\s*(?:return|import|from|def|class|if|for|else|elif|raise"
     r"|while|try|func|function|const|let|var|public|private)\b"

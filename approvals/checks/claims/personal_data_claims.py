@@ -38,8 +38,8 @@ _MASKED: Final = build_word_set(
 )
 _SELECT: Final = re.compile(r"\bselect\b(?P<items>.*?)\bfrom\b\s+(?P<table>[\w.\"]+)", re.I | re.S)
 _AGGREGATES: Final = re.compile(
-    r"\s*(?:distinct\s+)?(?:count|md5|sha\d*|hash\w*|mask\w*|digest|anon\w*|exists|hmac|bool_or)"
-    r"\s*\(",
+    r"\s{0,20}(?:distinct\s{1,20})?(?:count|md5|sha\d*|hash\w*|mask\w*|digest|anon\w*|exists|hmac|bool_or)"
+    r"\s{0,20}\(",
     re.IGNORECASE,
 )
 _PEOPLE: Final = build_word_set(
