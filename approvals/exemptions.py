@@ -30,7 +30,6 @@ from accounts.people import ensure_pseudonym, find_recent_password_giver, requir
 from approvals.gates import statuses
 from approvals.models import Activation, Exemption, ExemptionVote
 from approvals.policies.engine import ExemptionRequirement, PolicyInput, compile_ref_check
-from approvals.policies.predicates import compile_globs
 from approvals.voting.quorum import GRANTING_ROLES
 from db.clock import now_us
 from db.errors import ChangeRefused
@@ -38,6 +37,7 @@ from db.ids import new_uuid7
 from journal import entries
 from journal.models import Body, Entry
 from ledger.fold.apply import RESOLVED
+from ledger.tools.predicates import compile_globs
 from sessions import sessions
 from sessions.models import Session
 

@@ -73,6 +73,7 @@ TOOL_CLASSES: Final = (
     "opaque",
 )
 REVERSIBILITIES: Final = ("read", "reversible", "compensable", "irreversible")
+RISKS: Final = ("low", "medium", "high", "critical")
 DEFAULT_REQUEST_LIFETIME_S: Final = 300
 DEFAULT_DEADLINE_S: Final = 300
 DEFAULT_MAX_ATTEMPTS: Final = 3

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from ledger.states import RISKS as RISKS
+
 # Status -> next statuses. A status that is not a key is final.
 GATE_TRANSITIONS: Final[dict[str, tuple[str, ...]]] = {
     "pending": (
@@ -49,7 +51,6 @@ VOTE_ANSWERS: Final = ("approve", "deny", "deny_session", "request_changes")
 POLICY_MODES: Final = ("observe", "enforce")
 STEP_UPS: Final = ("none", "reauth", "typed_digest")  # from the laxest to the strictest
 RATIONALES: Final = ("none", "on_deny", "always")
-RISKS: Final = ("low", "medium", "high", "critical")
 HIGH_RISKS: Final = ("high", "critical")  # approval needs the typed code, whatever the rule says
 PASSWORD_VALID_S: Final = 5 * 60  # how long a typed password counts
 MIN_REASON_CHARS: Final = 3  # minimum length of any reason, in characters

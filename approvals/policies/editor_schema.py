@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from approvals.gates import statuses
 from approvals.policies import policies_yaml as rules
-from approvals.policies.predicates import ARGUMENT_OPERATORS, ORDER_OPERATORS
 from approvals.policies.requirement import REQUEST_PARTIES
 from approvals.policies.working_hours import WEEKDAYS
+from ledger.tools.predicates import ARGUMENT_OPERATORS, ORDER_OPERATORS
+from ledger.tools.predicates_yaml import LONGEST_PATH
 
 _LENGTH: Final[dict[str, Any]] = {
     "anyOf": [
@@ -138,7 +139,7 @@ def _argument() -> dict[str, Any]:
     }
     network = {"type": "string"}
     operand["cidr"] = {"anyOf": [network, _list(network)]}
-    path = {"type": "string", "minLength": 1, "maxLength": rules.LONGEST_PATH}
+    path = {"type": "string", "minLength": 1, "maxLength": LONGEST_PATH}
     return _object({"path": path, **operand}, ("path",)) | {"minProperties": 2, "maxProperties": 2}
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from accounts import git_refs
 from approvals.gates.statuses import RISKS
-from approvals.policies.predicates import PredicateError, compile_globs, compile_predicate
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, Requirement, is_stricter_requirement
+from ledger.tools.predicates import PredicateError, compile_globs, compile_predicate
 
 __all__ = [
     "DEFAULT_REQUIREMENT",

@@ -5,7 +5,6 @@ meaning when defaults change. docs/reference/policies.md describes the language;
 docs/examples/policies.yaml is an example.
 """
 
-import ipaddress
 import re
 import zoneinfo
 from collections.abc import Callable
@@ -15,12 +14,12 @@ from yaml.nodes import Node, ScalarNode
 
 from accounts.models import REF_CLASSES
 from approvals.gates import statuses
-from approvals.policies.predicates import ARGUMENT_OPERATORS, ORDER_OPERATORS
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, REQUEST_PARTIES, Requirement
 from approvals.policies.working_hours import WEEKDAYS, parse_clock_time
 from db import yaml_reader
 from db.yaml_reader import DocumentError, make_document_error
 from ledger.states import REVERSIBILITIES
+from ledger.tools import predicates_yaml
 
 __all__ = ["DocumentError", "parse_policies"]
 
@@ -28,7 +27,6 @@ MAX_BYTES: Final = 256 * 1024
 MAX_RULES: Final = 500
 MAX_ITEMS: Final = 100  # of any list in a rule
 LONGEST_GLOB: Final = 200
-LONGEST_PATH: Final = 200
 MAX_PEOPLE: Final = 20
 MAX_RATE: Final = 10_000
 LONGEST_WINDOW_S: Final = 30 * 24 * 3600
@@ -244,67 +242,10 @@ def _labels(node: Node, label: str) -> dict[str, str]:
 
 
 def _arguments(node: Node, label: str) -> list[dict[str, Any]]:
-    return [_argument(item, label) for item in yaml_reader.expect_sequence(node, label, MAX_ITEMS)]
-
-
-def _argument(node: Node, label: str) -> dict[str, Any]:
-    fields = yaml_reader.expect_mapping(node, f"an item of {label}", ("path", *ARGUMENT_OPERATORS))
-    if "path" not in fields:
-        raise make_document_error(node, f"an item of {label} has no `path`.")
-    path = yaml_reader.expect_text(fields["path"], f"path in {label}", LONGEST_PATH)
-    if not all(path.split(".")):
-        raise make_document_error(
-            fields["path"], f"path {path!r} in {label} has an empty step between its dots."
-        )
-    operators = [key for key in fields if key != "path"]
-    if len(operators) != 1:
-        given_operators = " and ".join(operators) if operators else "none"
-        raise make_document_error(
-            node,
-            f"argument {path!r} in {label} needs exactly one of {', '.join(ARGUMENT_OPERATORS)}; "
-            "it has"
-            f" {given_operators}.",
-        )
-    name = operators[0]
-    return {
-        "path": path,
-        name: _operand(name, fields[name], f"{name} of argument {path!r} in {label}"),
-    }
-
-
-def _operand(name: str, node: Node, label: str) -> Any:
-    if name == "exists":
-        return yaml_reader.expect_boolean(node, label)
-    if name in ORDER_OPERATORS:
-        return yaml_reader.expect_number(node, label)
-    if name == "prefix":
-        value = yaml_reader.expect_scalar(node, label)
-        if not isinstance(value, str) or not value:
-            raise make_document_error(node, f"{label} must be text.")
-        return value
-    if name == "in":
-        return [
-            yaml_reader.expect_scalar(item, label)
-            for item in yaml_reader.expect_sequence(node, label, MAX_ITEMS)
-        ]
-    if name == "cidr":
-        items = (
-            [node]
-            if isinstance(node, ScalarNode)
-            else yaml_reader.expect_sequence(node, label, MAX_ITEMS)
-        )
-        return [_network(item, label) for item in items]
-    return yaml_reader.expect_scalar(node, label)
-
-
-def _network(node: Node, label: str) -> str:
-    value = yaml_reader.expect_text(node, label, 50)
-    try:
-        return str(ipaddress.ip_network(value))
-    except ValueError as error:
-        raise make_document_error(
-            node, f"{label} must be a network such as 10.0.0.0/8: {error}."
-        ) from error
+    return [
+        predicates_yaml.read_predicate(item, label)[0]
+        for item in yaml_reader.expect_sequence(node, label, MAX_ITEMS)
+    ]
 
 
 def _rate(node: Node, label: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from django.urls import reverse
 
 from approvals.gates import statuses
 from approvals.policies import policies_yaml
-from approvals.policies.predicates import ARGUMENT_OPERATORS
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, REQUEST_PARTIES
+from ledger.tools.predicates import ARGUMENT_OPERATORS
 from tests.config.server import ROOT
 
 pytestmark = pytest.mark.once
