@@ -174,7 +174,7 @@ def load_permission_use(
             exemption = _find_exemption(origin, row, evaluation, only)
     severity = None
     if gate is not None and is_asking:
-        severity = policy_inputs.compute_current_severity(gate, row)
+        severity = policy_inputs.compute_current_severity(gate, row, plan)
     return PermissionUse(
         plan, denied_gate, gate, digest, approvals, severity, evaluation, is_valid, exemption
     )
@@ -250,7 +250,11 @@ def _reevaluate_policy(
     policy = command.policy
     if policy is None or policy.mode != "enforce":
         return None
-    if not always and _is_policy_unchanged(row, policy, command.patterns_version):
+    declaration = cache.load_tool(row.project_id, row.tool)
+    if declaration.raises:
+        plan = policy_inputs.load_plan_body(row.plan_position) if plan is None else plan
+        declaration = declaration.raise_for(policy_inputs.get_plan_arguments(plan))
+    if not always and _is_policy_unchanged(row, policy, command.patterns_version, declaration):
         return None
     plan = policy_inputs.load_plan_body(row.plan_position) if plan is None else plan
     policy_input = policy_inputs.build_stored_policy_input(row, origin.source, plan)
@@ -263,11 +267,16 @@ def _reevaluate_policy(
 
 
 def _is_policy_unchanged(
-    row: EffectRow, policy: ActivePolicy, patterns_version: int | None
+    row: EffectRow,
+    policy: ActivePolicy,
+    patterns_version: int | None,
+    declaration: cache.CachedDeclaration,
 ) -> bool:
+    """True if the policy would see what it saw at the plan. A raised risk is not stored."""
     return (
-        row.policy_enforced
+        not declaration.raised.risk
+        and row.policy_enforced
         and row.policy_rule.startswith(f"{policy.name}/")
-        and row.policy_tool_class == cache.load_tool(row.project_id, row.tool).policy_tool_class
+        and row.policy_tool_class == declaration.policy_tool_class
         and row.ref_patterns_version in (None, patterns_version)
     )

@@ -550,6 +550,12 @@ class Tool(models.Model):
     max_attempts = models.IntegerField(default=states.DEFAULT_MAX_ATTEMPTS)
     max_probes = models.IntegerField(default=states.DEFAULT_MAX_PROBES)
     description = models.CharField(max_length=300, default="", blank=True)
+    # Paths of the arguments that tell its requests apart, in the order of lists.
+    telling = models.JSONField(default=list, blank=True)
+    # Search field -> path of the argument that it indexes.
+    fields = models.JSONField(default=dict, blank=True)
+    # Conditions on arguments that raise class, reversibility or risk (ledger/tools/raises.py).
+    raises = models.JSONField(default=list, blank=True)
     breaker_failures = models.IntegerField(null=True)  # consecutive failures that pause its plans
     breaker_pause_s = models.IntegerField(null=True)
     declared_at = models.DateTimeField(auto_now=True)

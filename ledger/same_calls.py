@@ -15,6 +15,7 @@ from db.raw_sql import vendor_id
 from ledger.models import Effect, SameCall
 from ledger.store.effect_rows import to_uuid
 from ledger.tools import cache
+from ledger.verdicts import evaluate
 
 MAX_LINKS: Final = 5  # effects that one plan is linked to, oldest first
 REPEATABLE_CLASSES: Final = ("read_only", "idempotent")
@@ -52,13 +53,20 @@ def find_unknown_calls(
     project: UUID, session: UUID, tool: str, intent: str, most: int = MAX_LINKS
 ) -> list[UUID]:
     """Return other sessions' equal calls of unknown outcome, oldest first."""
-    if cache.load_tool(project, tool).tool_class in REPEATABLE_CLASSES:
+    declaration = cache.load_tool(project, tool)
+    if declaration.tool_class in REPEATABLE_CLASSES and not declaration.raises_class:
         return []
     conditions = [vendor_id(project), intent, vendor_id(session)]
     records = raw_sql.fetch_rows(
         f"{UNKNOWN_CALLS_SQL} ORDER BY opened_position LIMIT {most}", conditions
     )
-    return [effect for row in records if (effect := to_uuid(row[0])) is not None]
+    calls = [effect for row in records if (effect := to_uuid(row[0])) is not None]
+    if not calls or declaration.tool_class not in REPEATABLE_CLASSES:
+        return calls
+    # Equal calls have equal arguments, so the class of the first is that of all.
+    first = list(Effect.objects.filter(id=calls[0]))
+    (raised,) = evaluate.load_call_declarations(project, first).values()
+    return [] if raised.tool_class in REPEATABLE_CLASSES else calls
 
 
 def link_same_calls(

@@ -8,6 +8,7 @@ from accounts.access import MemberRequest, has_role, member_required
 from db.clock import now_us
 from ledger import circuit_breakers
 from ledger.tools import registry
+from ledger.tools.raises import compile_raises
 from ledger.verdicts import labels, table
 
 
@@ -24,6 +25,8 @@ def tools_page(request: MemberRequest) -> HttpResponse:
     )
     for tool in declared:
         tool.breaker = paused.get(tool.name)  # type: ignore[attr-defined]  # for the page alone
+        tool.raised_conditions = compile_raises(tool.raises)  # type: ignore[attr-defined]  # as above
+        tool.field_paths = list(tool.fields.items())  # type: ignore[attr-defined]  # as above
     context = {
         "tools": declared,
         "undeclared": registry.used_undeclared(project),

@@ -16,7 +16,6 @@ from ledger import same_calls
 from ledger import stops as ledger_stops
 from ledger.models import Effect, Stop
 from ledger.same_calls import SameCallLink
-from ledger.tools import cache
 from ledger.verdicts import evaluate, table
 from ledger.verdicts.evaluate import Evaluation
 from recovery import detectors
@@ -277,11 +276,10 @@ def _select_completed(newest: Iterable[Effect]) -> tuple[list[Effect], int]:
         for row in rows
         if row.state != "superseded" and (row.attempt_count or _shows_progress(row, over))
     ]
-    completed = [
-        row
-        for row in happened
-        if cache.load_tool(row.project_id, row.tool).means.tool_class != "read_only"
-    ]
+    declarations = (
+        evaluate.load_call_declarations(happened[0].project_id, happened) if happened else {}
+    )
+    completed = [row for row in happened if declarations[row.id].tool_class != "read_only"]
     completed = sorted(completed, key=lambda row: row.changed_us, reverse=True)[:MAX_DONE]
     return completed, max((row.received_us for row in begun), default=0)
 
@@ -298,6 +296,7 @@ _COMPLETED_COLUMNS: Final = (
     "opened_position",
     "effect_key",
     "tool",
+    "plan_position",
     "intent_digest",
     "state",
     "outcome",

@@ -48,7 +48,7 @@ def open_gate(
     """Write the gate of a written effect and its entry, and enqueue the notification."""
     now = origin.received_us
     parties = policy_inputs.load_request_parties(effect.session_id, origin.agent)
-    severity = policy_inputs.compute_severity(origin.project, effect)
+    severity = policy_inputs.compute_severity(origin.project, effect, payload.arguments)
     requirement = draft.requirement.strengthened(severity.reversibility, severity.risk)
     digest = compute_approval_digest(
         effect.session_id,

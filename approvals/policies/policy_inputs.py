@@ -81,9 +81,8 @@ def build_policy_input(
 
     `values` holds the columns of its target; `labels` those of its session if known already.
     """
-    declaration = cache.load_tool(project, tool)
+    declaration = cache.load_tool(project, tool).raise_for(payload.arguments)
     environment, ref_class = values.get("environment") or "", values.get("ref_class") or ""
-    is_declared = declaration is not cache.UNDECLARED
     return PolicyInput(
         tool=tool,
         repository=payload.repository,
@@ -93,8 +92,8 @@ def build_policy_input(
         resource=values.get("resource") or "",
         tool_class=declaration.tool_class,
         reversibility=declaration.reversibility,
-        declared=is_declared,
-        risk=compute_risk(declaration.reversibility, environment, ref_class, is_declared),
+        declared=declaration is not cache.UNDECLARED,
+        risk=compute_declared_risk(declaration, environment, ref_class),
         agent=agent,
         labels=LazySessionLabels(session) if labels is None else labels,
         arguments=payload.arguments,
@@ -108,7 +107,7 @@ def build_stored_policy_input(row: EffectRow, agent: str, plan: Mapping[str, Any
     target = get_target_columns(row)
     target["ref_class"], _ = compute_current_ref_class(repository, row)
     payload = PlanPayload(
-        plan.get("arguments", {}), repository.name if repository is not None else ""
+        get_plan_arguments(plan), repository.name if repository is not None else ""
     )
     return build_policy_input(row.project_id, row.session_id, agent, row.tool, target, payload)
 
@@ -198,23 +197,30 @@ def get_target_columns(row: EffectRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
 
 
-def compute_severity(project: UUID, effect: EffectRow) -> Severity:
-    """Return the declared reversibility and the risk that follows from the target."""
-    declaration = cache.load_tool(project, effect.tool)
-    is_declared = declaration is not cache.UNDECLARED
-    risk = compute_risk(
-        declaration.reversibility, effect.environment, effect.ref_class, is_declared
-    )
+def compute_severity(project: UUID, effect: EffectRow, arguments: Any) -> Severity:
+    """Return the reversibility and the risk of an effect with these arguments.
+
+    The declaration gives the reversibility, raised by its conditions on arguments; the risk follows
+    from it and the target.
+    """
+    declaration = cache.load_tool(project, effect.tool).raise_for(arguments)
+    risk = compute_declared_risk(declaration, effect.environment, effect.ref_class)
     return Severity(declaration.reversibility, risk)
 
 
-def compute_current_severity(gate: Gate, row: EffectRow | None = None) -> Severity:
+def compute_current_severity(
+    gate: Gate, row: EffectRow | None = None, plan: Mapping[str, Any] | None = None
+) -> Severity:
     """Return the worse of the severity at the gate's opening and now.
 
-    `row` is the gate's effect if it was read already.
+    `row` is the gate's effect and `plan` the body of its plan, if they were read already. One query
+    for the plan if the tool has conditions on arguments.
     """
     effect = gate.effect if row is None else row
     declaration = cache.load_tool(gate.project_id, gate.tool)
+    if declaration.raises:
+        plan = load_plan_body(gate.plan_position) if plan is None else plan
+        declaration = declaration.raise_for(get_plan_arguments(plan))
     repository = (
         None
         if not effect.ref
@@ -223,16 +229,25 @@ def compute_current_severity(gate: Gate, row: EffectRow | None = None) -> Severi
         else load_effect_repository(row)
     )
     ref_class, _ = compute_current_ref_class(repository, effect)
-    risk = compute_risk(
-        declaration.reversibility,
-        effect.environment,
-        ref_class,
-        declaration is not cache.UNDECLARED,
-    )
+    risk = compute_declared_risk(declaration, effect.environment, ref_class)
     return Severity(
         max(gate.reversibility, declaration.reversibility, key=REVERSIBILITIES.index),
         max(gate.risk, risk, key=RISKS.index),
     )
+
+
+def get_plan_arguments(plan: Mapping[str, Any]) -> Any:
+    """Return the arguments in the body of a plan; None if it was erased."""
+    return plan.get("arguments", {}) if plan else None
+
+
+def compute_declared_risk(
+    declaration: cache.CachedDeclaration, environment: str, ref_class: str
+) -> str:
+    """Return the risk by the target, at least what the arguments raised it to."""
+    is_declared = declaration is not cache.UNDECLARED  # nothing raises an undeclared tool
+    risk = compute_risk(declaration.reversibility, environment, ref_class, is_declared)
+    return max(risk, declaration.raised.risk or risk, key=RISKS.index)
 
 
 def make_plan_counter(origin: Origin, plan: Plan) -> Callable[[PlanRate], int]:

@@ -25,6 +25,7 @@ from approvals.policies.requirement import REQUEST_PARTIES, Requirement
 from db import long_numbers
 from journal.summaries import COMMAND_ARGUMENTS
 from ledger.models import Tool
+from ledger.tools import cache
 from web import untrusted_text
 
 SOURCE_COMPUTED: Final = "computed here"
@@ -75,6 +76,11 @@ class CardLine:
     label: str
     text: str
     source: str
+
+    @property
+    def is_computed(self) -> bool:
+        """True if the server computed it from declarations and its own records."""
+        return self.source == SOURCE_COMPUTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,8 @@ class Card:
     @property
     def names(self) -> tuple[CardLine, ...]:
         """All names of the target and all preconditions, to show them in full."""
-        return (CardLine("Tool", self.tool, SOURCE_AGENT), *self.radius, *self.undo[1:])
+        preconditions = (line for line in self.undo[1:] if not line.is_computed)
+        return (CardLine("Tool", self.tool, SOURCE_AGENT), *self.radius, *preconditions)
 
     @property
     def wide(self) -> bool:
@@ -187,7 +194,7 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
         changes=changed,
         changes_known=bool(changed.files or changed.commits) or gate.reversibility == "read",
         radius=_radius_lines(gate, arguments),
-        undo=_undo_lines(gate, tool, preconditions),
+        undo=_undo_lines(gate, tool, policy_inputs.get_plan_arguments(plan), preconditions),
         requirement_lines=_requirement_lines(gate),
         claim=claim,
         risk=gate.risk,
@@ -318,7 +325,7 @@ def _radius_lines(gate: Gate, arguments: Any) -> tuple[CardLine, ...]:
 
 
 def _undo_lines(
-    gate: Gate, tool: Tool | None, preconditions: Mapping[str, Any]
+    gate: Gate, tool: Tool | None, arguments: Any, preconditions: Mapping[str, Any]
 ) -> tuple[CardLine, ...]:
     if tool is None:
         lines = [
@@ -329,14 +336,19 @@ def _undo_lines(
             )
         ]
     else:
+        declaration = cache.build_declaration(tool).raise_for(arguments)
         lines = [
             CardLine(
-                labels.UNDO_LABELS[tool.reversibility],
-                labels.TOOL_CLASS_LABELS[tool.tool_class],
+                labels.UNDO_LABELS[declaration.reversibility],
+                labels.TOOL_CLASS_LABELS[declaration.tool_class],
                 SOURCE_COMPUTED,
             )
         ]
-        if tool.reversibility != gate.reversibility:
+        lines += [
+            CardLine(f"Raised to {word}:", f"{reason}.", SOURCE_COMPUTED)
+            for word, reason in declaration.raised.reasons
+        ]
+        if declaration.reversibility != gate.reversibility:
             lines.append(
                 CardLine(
                     "Declared since", f"was {gate.reversibility} at the request", SOURCE_COMPUTED

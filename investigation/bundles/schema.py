@@ -148,6 +148,9 @@ EXPORTED_COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
         "max_attempts",
         "max_probes",
         "description",
+        "telling",
+        "fields",
+        "raises",
     ),
     Effect: (
         "effect_key",
@@ -355,7 +358,7 @@ def row_schema(model: type[models.Model], **more: Shape) -> Shape:
     columns = {
         name: _column_schema(model._meta.get_field(name)) for name in EXPORTED_COLUMNS[model]
     }
-    return _object(**columns, **more)
+    return _object(**(columns | more))
 
 
 def exported_columns(item: Any, **more: Any) -> dict[str, Any]:
@@ -364,6 +367,7 @@ def exported_columns(item: Any, **more: Any) -> dict[str, Any]:
 
 
 _NAME: Final[Shape] = {"type": "string", "minLength": 1, "maxLength": 200}
+_PATH: Final[Shape] = {"type": "string", "minLength": 1, "maxLength": 200}
 _PERSON: Final = _nullable({"type": "string", "maxLength": 64})
 _BODY: Final[Shape] = {
     "anyOf": [
@@ -433,7 +437,7 @@ def bundle_schema() -> Shape:
         owner=_PERSON,
         on_behalf_of=_PERSON,
         agents=_array(_object(name=_NAME, charter=_TEXT, charter_version=_COUNT)),
-        tools=_array(row_schema(Tool)),
+        tools=_array(row_schema(Tool, telling=_array(_PATH), fields=_ANY, raises=_array(_ANY))),
         tasks=_array(row_schema(Task, id=_ID, parent=_nullable(_ID))),
         items=_array(row_schema(Item, task=_ID)),
         effects=_array(

@@ -128,7 +128,9 @@ def find_occurrences(
                 "name", flat=True
             )
             read_only[project] = frozenset(declared)
-        sort = "read" if tool in read_only[project] else "call"
+        stored_class = row["policy_tool_class"]  # its arguments may have raised the class
+        is_read = tool in read_only[project] and stored_class.partition("/")[0] in ("", "read_only")
+        sort = "read" if is_read else "call"
         call = (
             words_by_id[row["id"]].call
             if row["id"] in words_by_id

@@ -1,8 +1,10 @@
 """Cache of tool declarations: each process keeps a project's for a few seconds."""
 
 import threading
+from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ledger.models import Tool
@@ -11,7 +13,15 @@ from ledger.states import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_MAX_PROBES,
     DEFAULT_REQUEST_LIFETIME_S,
+    REVERSIBILITIES,
     TOOL_CLASSES,
+)
+from ledger.tools.raises import (
+    NOTHING_RAISED,
+    RaiseCondition,
+    RaisedSeverity,
+    compile_raises,
+    evaluate_raises,
 )
 from ledger.verdicts.table import PROBEABLE_CLASSES, ToolProperties
 
@@ -21,7 +31,7 @@ _kept: dict[UUID, tuple[float, dict[str, "CachedDeclaration"]]] = {}
 
 
 class CachedDeclaration(NamedTuple):
-    """The declaration of a tool."""
+    """The declaration of a tool, or with `raised` that of one call of it."""
 
     tool_class: str
     deadline_s: int
@@ -34,6 +44,24 @@ class CachedDeclaration(NamedTuple):
     undo: str = ""
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     max_probes: int = DEFAULT_MAX_PROBES
+    telling: Sequence[str] = ()
+    fields: Mapping[str, str] = MappingProxyType({})
+    raises: tuple[RaiseCondition, ...] = ()
+    raised: RaisedSeverity = NOTHING_RAISED  # what the arguments of the call raised
+
+    def raise_for(self, arguments: Any) -> "CachedDeclaration":
+        """Return the declaration of a call with these arguments; None if they are not known.
+
+        Only raises: the worse of the declared and the raised word counts.
+        """
+        if not self.raises:
+            return self
+        return apply_raised(self, evaluate_raises(self.raises, arguments))
+
+    @property
+    def raises_class(self) -> bool:
+        """True if arguments can raise the class, which decides what a crash may safely do."""
+        return any(key == "class" for condition in self.raises for key, _ in condition.words)
 
     @property
     def means(self) -> ToolProperties:
@@ -55,18 +83,50 @@ class CachedDeclaration(NamedTuple):
 
 
 UNDECLARED: Final = CachedDeclaration("opaque", DEFAULT_DEADLINE_S, "irreversible")
+_COLUMNS: Final = tuple(name for name in CachedDeclaration._fields if name != "raised")
+
+
+def apply_raised(declaration: CachedDeclaration, raised: RaisedSeverity) -> CachedDeclaration:
+    """Return the declaration of a call whose arguments raised `raised`."""
+    if raised is NOTHING_RAISED:
+        return declaration
+    values: dict[str, Any] = {"raised": raised}
+    if raised.reversibility:
+        values["reversibility"] = max(
+            declaration.reversibility, raised.reversibility, key=REVERSIBILITIES.index
+        )
+    if raised.tool_class and is_laxer_class(declaration.tool_class, raised.tool_class):
+        values["tool_class"] = raised.tool_class
+        if raised.tool_class == "opaque":  # neither a probe nor an undo: a person decides
+            values |= {"probe": False, "undo": "", "key_window_s": 0}
+    return declaration._replace(**values)
 
 
 def load_tool(project: UUID, name: str) -> CachedDeclaration:
     """Return the declaration, at most five seconds old, or UNDECLARED."""
+    return load_tools(project).get(name, UNDECLARED)
+
+
+def load_tools(project: UUID) -> Mapping[str, CachedDeclaration]:
+    """Return all declarations of a project by name, at most five seconds old."""
     now = monotonic()
     kept = _kept.get(project)
     if kept is None or now - kept[0] > CACHE_S:
-        rows = Tool.objects.filter(project=project).values_list("name", *CachedDeclaration._fields)
-        kept = (now, {name: CachedDeclaration(*columns) for name, *columns in rows})
+        rows = Tool.objects.filter(project=project).values_list("name", *_COLUMNS)
+        kept = (now, {name: _compile_columns(columns) for name, *columns in rows})
         with _lock:
             _kept[project] = kept
-    return kept[1].get(name, UNDECLARED)
+    return kept[1]
+
+
+def build_declaration(tool: Tool) -> CachedDeclaration:
+    """Return the declaration in a row that was just read."""
+    return _compile_columns([getattr(tool, name) for name in _COLUMNS])
+
+
+def _compile_columns(columns: Sequence[Any]) -> CachedDeclaration:
+    declaration = CachedDeclaration(*columns)
+    return declaration._replace(raises=compile_raises(declaration.raises))  # type: ignore[arg-type]  # as stored
 
 
 def clear_tool_cache() -> None:

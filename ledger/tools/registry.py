@@ -11,7 +11,7 @@ from journal.entries import SYSTEM_SOURCE, keyed_digest
 from ledger import circuit_breakers
 from ledger.models import Tool
 from ledger.states import DEFAULT_DEADLINE_S
-from ledger.tools.tools_yaml import ToolDeclaration
+from ledger.tools.tools_yaml import FIELD_NAME, ToolDeclaration
 
 _COLUMNS = (
     "tool_class",
@@ -26,6 +26,9 @@ _COLUMNS = (
     "undo",
     "max_attempts",
     "max_probes",
+    "telling",
+    "fields",
+    "raises",
 )
 
 
@@ -140,7 +143,13 @@ def used_undeclared(project: Project, limit: int = 200) -> list[str]:
 
 
 def import_tools(rows: Sequence[Tool]) -> None:
-    """Import a bundle's declarations into its archive."""
+    """Import a bundle's declarations into its archive, without fields that cannot be read."""
+    for row in rows:
+        row.fields = {
+            name: path
+            for name, path in row.fields.items()
+            if isinstance(path, str) and FIELD_NAME.fullmatch(name)
+        }
     Tool.objects.bulk_create(rows, batch_size=500)
 
 

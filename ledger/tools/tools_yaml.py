@@ -3,8 +3,10 @@
 docs/examples/tools.yaml shows every key.
 """
 
-from dataclasses import dataclass
-from typing import Final, TypedDict
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypedDict
 
 from yaml.nodes import Node, ScalarNode
 
@@ -15,9 +17,12 @@ from db.yaml_reader import (
     expect_choice,
     expect_integer,
     expect_mapping,
+    expect_sequence,
     make_document_error,
 )
 from ledger import states
+from ledger.tools import predicates_yaml
+from ledger.tools.raises import RAISED_KEYS
 from ledger.verdicts.table import PROBEABLE_CLASSES
 
 MAX_BYTES: Final = 1024 * 1024
@@ -29,6 +34,10 @@ MAX_BREAKER_PAUSE_S: Final = 24 * 3600
 MAX_KEY_WINDOW_S: Final = 365 * 24 * 3600
 MAX_ATTEMPTS: Final = 100
 MAX_PROBES: Final = 100
+MAX_TELLING: Final = 6
+MAX_FIELDS: Final = 16  # of one tool
+MAX_RAISES: Final = 50
+FIELD_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _KEYS: Final = (
     "class",
     "reversibility",
@@ -41,6 +50,9 @@ _KEYS: Final = (
     "max_probes",
     "breaker",
     "description",
+    "telling",
+    "fields",
+    "raises",
 )
 
 
@@ -61,6 +73,9 @@ class ToolDeclaration:
     undo: str = ""  # by our "key", by the remote's "reference", or "" for none possible
     max_attempts: int = states.DEFAULT_MAX_ATTEMPTS
     max_probes: int = states.DEFAULT_MAX_PROBES
+    telling: Sequence[str] = ()  # paths of the arguments that tell requests apart
+    fields: Mapping[str, str] = field(default_factory=dict)  # search field -> path
+    raises: Sequence[Mapping[str, Any]] = ()  # conditions that raise the severity
 
 
 def parse_tools_yaml(text: str) -> list[ToolDeclaration]:
@@ -112,9 +127,86 @@ def _declaration(name: str, node: Node) -> ToolDeclaration:
         description=_description(values["description"], label) if "description" in values else "",
         breaker_failures=failures,
         breaker_pause_s=pause_s,
+        telling=_telling(values["telling"], label) if "telling" in values else [],
+        fields=_fields(values["fields"], label) if "fields" in values else {},
+        raises=_raises(values["raises"], label, tool_class, reversibility)
+        if "raises" in values
+        else [],
         **_limits(values, label),
         **_recovery(values, label, tool_class),
     )
+
+
+def _telling(node: Node, label: str) -> list[str]:
+    label = f"telling of {label}"
+    paths = [
+        predicates_yaml.read_path(item, label) for item in expect_sequence(node, label, MAX_TELLING)
+    ]
+    for number, path in enumerate(paths):
+        if path in paths[:number]:
+            raise make_document_error(node, f"{label} names {path!r} twice; remove one.")
+    return paths
+
+
+def _fields(node: Node, label: str) -> dict[str, str]:
+    """Return the path of each search field, sorted by field."""
+    label = f"fields of {label}"
+    named = expect_mapping(node, label, None)
+    if not 1 <= len(named) <= MAX_FIELDS:
+        raise make_document_error(node, f"{label} must name 1 to {MAX_FIELDS} fields.")
+    for name in named:
+        if not FIELD_NAME.fullmatch(name):
+            raise make_document_error(
+                named[name],
+                f"the field {name!r} in {label} must be 1 to 40 characters of a-z, 0-9 and _,"
+                " beginning with a letter.",
+            )
+    return {name: predicates_yaml.read_path(named[name], label) for name in sorted(named)}
+
+
+def _raises(node: Node, label: str, tool_class: str, reversibility: str) -> list[dict[str, Any]]:
+    return [
+        _raise_condition(item, label, {"class": tool_class, "reversibility": reversibility})
+        for item in expect_sequence(node, f"raises of {label}", MAX_RAISES)
+    ]
+
+
+def _raise_condition(node: Node, tool: str, declared: Mapping[str, str]) -> dict[str, Any]:
+    """Return a condition: {path, an operator, and the words that it raises to}.
+
+    A word that is not worse than the declared one is an error: conditions never lower.
+    """
+    label = f"raises of {tool}"
+    condition, nodes = predicates_yaml.read_predicate(node, label, RAISED_KEYS)
+    if not nodes:
+        raise make_document_error(
+            node,
+            f"the condition on {condition['path']!r} in {label} raises nothing;"
+            " give it class, reversibility or risk.",
+        )
+    for key, value in nodes.items():
+        order = RAISED_KEYS[key]
+        word = expect_choice(value, f"{key} in {label}", order)
+        least = declared.get(key, order[0])  # the lowest risk raises nothing
+        if order.index(word) <= order.index(least):
+            problem = (
+                f"{tool} is already {least}"
+                if word == least and key in declared
+                else f"{tool} is {least}, and a condition can only raise"
+                if key in declared
+                else f"{word} risk raises nothing"
+            )
+            worse = ", ".join(order[order.index(least) + 1 :])
+            hint = f"choose one of {worse}" if worse else "remove it"
+            raise make_document_error(value, f"{key} in {label} is {word}, but {problem}; {hint}.")
+        condition[key] = word
+    if declared["class"] == "read_only" and ("class" in nodes) != ("reversibility" in nodes):
+        raise make_document_error(
+            node,
+            f"{tool} is read_only; a condition in {label} must raise class and reversibility"
+            " together, because only read_only has the reversibility read.",
+        )
+    return condition
 
 
 _MOST: Final = {

@@ -7,7 +7,7 @@ the rows; nothing is written, and what the journal does not contain stays missin
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from journal.order_keys import attempt_of_resolution, is_command_mark
@@ -129,6 +129,7 @@ class _VerdictFacts:
     late: set[UUID]
     overtaken: set[UUID]
     conditional: set[UUID]
+    declarations: Mapping[UUID, cache.CachedDeclaration]  # of the calls that ran
     stops: Sequence[Stop]
     leases: Mapping[UUID, Lease]
     acquired: Mapping[tuple[UUID, int], int]
@@ -148,8 +149,11 @@ class _VerdictFacts:
             row for row in tried if not (row.state == "acknowledged" and row.outcome != "unknown")
         ]
         attempts = verdict_inputs.load_newest_attempts(doubtful)
-        means = {row.id: cache.load_tool(project, row.tool).means for row in doubtful}
+        declarations, plans = _load_declarations(project, tried)
+        means = {row.id: declarations[row.id].means for row in doubtful}
         idempotent = [row for row in doubtful if means[row.id].tool_class == "idempotent"]
+        unread = [row for row in idempotent if row.id not in plans]
+        plans |= verdict_inputs.load_plan_bodies(unread)
         acquired_leases = verdict_inputs.load_leases(
             [row for row in effects if getattr(row, "has_lease", True)]
         )
@@ -160,12 +164,44 @@ class _VerdictFacts:
                 [row.id for row in doubtful if getattr(row, "has_fenced", True)]
             ),
             overtaken=verdict_inputs.find_overtaken(idempotent, attempts),
-            conditional=verdict_inputs.load_conditional_effects(idempotent),
+            # An erased plan has no preconditions.
+            conditional={
+                row.id for row in idempotent if plans.get(row.id, {}).get("preconditions")
+            },
+            declarations=declarations,
             stops=ledger_stops.load_stops(project) if stops is None else stops,
             leases=acquired_leases,
             acquired=verdict_inputs.load_next_acquisitions(attempts, acquired_leases),
             process=process,
         )
+
+
+def load_call_declarations(
+    project: UUID, effects: Sequence[AnyEffect]
+) -> dict[UUID, cache.CachedDeclaration]:
+    """Return the declaration of each effect's tool, raised by the arguments of its plan.
+
+    At most one query, and none unless a tool has conditions that raise its class.
+    """
+    return _load_declarations(project, effects)[0]
+
+
+def _load_declarations(
+    project: UUID, effects: Sequence[AnyEffect]
+) -> tuple[dict[UUID, cache.CachedDeclaration], dict[UUID, dict[str, Any]]]:
+    """Return the declarations by effect, and the plans that were read for them.
+
+    The present conditions apply also to effects that were planned before them, as does the present
+    class. An erased plan raises what any arguments could raise.
+    """
+    declarations = {row.id: cache.load_tool(project, row.tool) for row in effects}
+    raisable = [row for row in effects if declarations[row.id].raises_class]
+    plans = verdict_inputs.load_plan_bodies(raisable)
+    for row in raisable:
+        plan = plans.get(row.id)
+        arguments = None if plan is None else plan.get("arguments", {})
+        declarations[row.id] = declarations[row.id].raise_for(arguments)
+    return declarations, plans
 
 
 def _evaluate_effect(
@@ -176,7 +212,8 @@ def _evaluate_effect(
     compensation: VerdictInput | None,
     compensations: Sequence[AnyEffect],
 ) -> Evaluation:
-    means = cache.load_tool(row.project_id, row.tool).means
+    declaration = facts.declarations.get(row.id) or cache.load_tool(row.project_id, row.tool)
+    means = declaration.means
     attempts = facts.attempts.get(row.id, [])
     lease = facts.leases.get(row.id)
     probes = _valid_probes(facts.probes.get(row.id, []), compensations)

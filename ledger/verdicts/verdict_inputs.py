@@ -5,7 +5,7 @@ Nothing is written or guessed: what the journal does not contain stays missing.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
@@ -254,13 +254,14 @@ def _ids(text: str, effects: Sequence[UUID]) -> set[UUID]:
     }
 
 
-def load_conditional_effects(effects: Sequence[AnyEffect]) -> set[UUID]:
-    """Return the effects whose plan has preconditions; an erased plan has none."""
+def load_plan_bodies(effects: Sequence[AnyEffect]) -> dict[UUID, dict[str, Any]]:
+    """Return the body of each effect's plan; those that were erased are absent. One query."""
     positions = {row.plan_position: row.id for row in effects if row.plan_position is not None}
     if not positions:
-        return set()
+        return {}
     bodies = _BODIES.rows(positions=list(positions))
-    return {positions[entry] for entry, text in bodies if orjson.loads(text).get("preconditions")}
+    plans = ((positions[entry], orjson.loads(text)) for entry, text in bodies)
+    return {effect: plan for effect, plan in plans if isinstance(plan, dict)}
 
 
 def _bodies(positions: Sequence[int]) -> "QuerySet[Body, tuple[int, str]]":

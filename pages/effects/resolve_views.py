@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 from accounts.access import MemberRequest, role_required
 from approvals import confirmation
 from approvals.gates import resolution as gates_resolution
+from approvals.policies import policy_inputs
 from approvals.review import card
 from db.clock import now_us
 from display import effect_headline
@@ -239,9 +240,14 @@ def _render_confirmation(
 def _load_step_up(row: Effect) -> str:
     """Return the step-up of an answer.
 
-    Only tools that the operator declared irreversible, or did not declare, need any.
+    Only tools that the operator declared irreversible, also by these arguments, or did not declare,
+    need any.
     """
-    if cache.load_tool(row.project_id, row.tool).reversibility != "irreversible":
+    declaration = cache.load_tool(row.project_id, row.tool)
+    if declaration.raises:
+        plan = policy_inputs.load_plan_body(row.plan_position)
+        declaration = declaration.raise_for(policy_inputs.get_plan_arguments(plan))
+    if declaration.reversibility != "irreversible":
         return "none"
     return "typed_digest" if row.intent_digest else "reauth"
 
