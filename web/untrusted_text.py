@@ -19,6 +19,9 @@ from typing import NamedTuple
 from django.utils.safestring import SafeString
 
 MAX_CHARACTERS = 4096
+MAX_HEAD_CHARACTERS = 160  # of a text cut in the middle
+TAIL_CHARACTERS = 14
+MIN_TAIL_CHARACTERS, MAX_TAIL_CHARACTERS = 6, 26  # of a tail that is a whole name
 BLANK_RUN = 64
 # Characters that count as letters but are invisible.
 _IGNORABLE = frozenset(
@@ -129,6 +132,40 @@ def render_untrusted(
 def render_untrusted_line(text: str, limit: int = 120, *, prose: bool = False) -> SafeString:
     """Return `text` as inert markup on one line; a line break becomes a sign."""
     return _join(text, limit, one_line=True, prose=prose)
+
+
+def render_cut_in_middle(text: str) -> tuple[SafeString, SafeString]:
+    """Return head and tail of `text` as inert markup on one line; the page lets the head shrink.
+
+    The tail begins at the last name, path step or domain if that is short, so that what differs at
+    the end of a long value stays visible.
+    """
+    at = _find_tail(text)
+    head = text[:at]
+    cut = SafeString("…" if len(head) > MAX_HEAD_CHARACTERS else "")
+    return (
+        _join(head[:MAX_HEAD_CHARACTERS], None, one_line=True, prose=False) + cut,
+        _join(text[at:], None, one_line=True, prose=False),
+    )
+
+
+def name_hidden_characters(text: str) -> str:
+    """Return `text` on one line without markup, hidden characters as tokens: for attributes."""
+    if _LINE.search(text) is None:
+        return text
+    return "".join(piece.shown or piece.raw for piece in split_untrusted(text, one_line=True))
+
+
+def _find_tail(text: str) -> int:
+    """Return where the tail of a text begins, never inside a combined character."""
+    at = len(text) - min(TAIL_CHARACTERS, len(text) // 2)
+    end = len(text) - 1
+    named = max(text.rfind("@", 0, end), text.rfind("/", 0, end))
+    if MIN_TAIL_CHARACTERS <= len(text) - named <= MAX_TAIL_CHARACTERS:
+        at = named + 1 if text[named] == "@" else named
+    while at < len(text) and at and unicodedata.combining(text[at]):
+        at -= 1
+    return at
 
 
 def render_numbered_lines(text: str, *, prose: bool = False) -> SafeString:

@@ -17,10 +17,14 @@ from approvals.checks.results import CheckResult
 from approvals.diff import destructive_pushes, hidden_characters
 from approvals.gates.deadlines import current_gate_status
 from approvals.gates.statuses import OPEN_STATUSES
+from approvals.inbox.telling_values import TellingValue, find_title_object, list_telling_values
 from approvals.labels import describe_aftermath
 from approvals.models import Gate, Vote
-from approvals.policies.engine import compute_risk
-from approvals.policies.policy_inputs import Severity
+from approvals.policies.policy_inputs import (
+    Severity,
+    compute_declared_risk,
+    get_plan_arguments,
+)
 from approvals.review import changed_requests
 from approvals.review.card import MAX_GLANCE_CHARACTERS, MAX_GLANCE_LINES
 from approvals.review.changed_requests import EarlierRequest, GateRequest
@@ -37,8 +41,8 @@ from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
 from journal import summaries
 from journal.models import Body
-from ledger.models import Tool
-from ledger.tools.cache import UNDECLARED
+from ledger.tools import cache
+from ledger.tools.cache import UNDECLARED, CachedDeclaration
 from web.templatetags.gatebook import derive_shown_state
 
 # The answer that ended a gate of this status; gates of other statuses were approved.
@@ -57,6 +61,9 @@ class InboxRow:
 
     gate: Any  # a _GateRow
     gist: str = ""
+    telling: tuple[TellingValue, ...] = ()  # the arguments that tell it apart; agent text
+    title_object: str = ""  # what its title names after the tool; agent text
+    declared: CachedDeclaration = UNDECLARED  # its tool, raised by its arguments
     hidden: int = 0
     blanks: int = 0  # length of the longest run of blanks shown as a count
     long: bool = False
@@ -92,11 +99,9 @@ class InboxRow:
     @property
     def now(self) -> Severity:
         """Reversibility and risk of a request made now, by the tool's declaration."""
-        gate, undo = self.gate, self.gate.declared_now or UNDECLARED.reversibility
-        declared = gate.declared_now is not None
-        return Severity(
-            undo, compute_risk(undo, gate.effect_environment, gate.effect_ref_class, declared)
-        )
+        gate, declared = self.gate, self.declared
+        risk = compute_declared_risk(declared, gate.effect_environment, gate.effect_ref_class)
+        return Severity(declared.reversibility, risk)
 
     @property
     def suspicious(self) -> bool:
@@ -172,12 +177,17 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
         value = plan.get("arguments")
         texts = list(hidden_characters.iterate_strings(value))
         hidden, blanks = hidden_characters.count_hidden_content(value)
+        declared = cache.load_tool(gate.project_id, gate.tool)
+        title_object = find_title_object(gate.tool, gate.effect_ref, value)
         rows.append(
             InboxRow(
                 gate,
                 gist=summaries.summarize_arguments(value)
                 if length <= _PLAN_CHARACTERS
                 else summaries.summarize_plan(head),
+                telling=list_telling_values(declared.telling, value, title_object),
+                title_object=title_object,
+                declared=declared.raise_for(get_plan_arguments(plan)),
                 hidden=hidden,
                 blanks=blanks,
                 long=length > _PLAN_CHARACTERS,
@@ -237,11 +247,6 @@ _GATE_COLUMNS: Final = (
 _PLAN_BODY: Final = Body.objects.filter(entry=OuterRef("plan_position"))
 _JOINED_COLUMNS: Final[dict[str, Any]] = {
     "agent_name": F("agent__name"),
-    "declared_now": Subquery(
-        Tool.objects.filter(project=OuterRef("project"), name=OuterRef("tool")).values(
-            "reversibility"
-        )[:1]
-    ),
     "whom": Coalesce("requester__username", "session_owner__username"),
     "first_of_agent": FIRST_OF_AGENT,
     "first_in_project": FIRST_IN_PROJECT,

@@ -23,6 +23,7 @@ from web.templatetags.gatebook import (
     elapsed,
     grouped,
     mark,
+    middle_cut,
     moment,
     state_with,
     untrusted_line,
@@ -80,18 +81,29 @@ def entry_head(row: Entry, may_rule: bool) -> SafeString:
     if row.groups and may_rule:
         top = format_markup(_TICK, str(gate.id), str(gate)) + top
     what = untrusted_line(gate.tool, 32)
-    if gate.effect_ref:
-        what = format_markup("{} {}", what, untrusted_line(gate.effect_ref, 24))
+    if row.title_object:
+        what = format_markup("{} {}", what, untrusted_line(row.title_object, 48))
     if gate.repository_name:
         what = format_markup("{} of {}", what, untrusted_line(gate.repository_name, 24))
-    gist = (
-        format_markup('<p class="gist">{}</p>\n', untrusted_line(row.gist, 90, prose=row.prose))
-        if row.gist
-        else SafeString("")
-    )
+    gist = telling_list(row)
+    if not gist and row.gist:
+        gist = format_markup(
+            '<p class="gist">{}</p>\n', untrusted_line(row.gist, 90, prose=row.prose)
+        )
     whom = format_markup(" for {}", gate.whom) if gate.whom else SafeString("")
     by, since = untrusted_line(gate.agent_name, 40), age_text(gate.requested_at_us)
     return format_markup(_ENTRY, top, reverse("gate", args=[gate.id]), what, gist, by, whom, since)
+
+
+def telling_list(row: Entry) -> SafeString:
+    """Render the arguments that tell a row apart, each cut in the middle; nothing without any."""
+    if not row.telling:
+        return SafeString("")
+    pairs = [
+        format_markup("<dt>{}</dt><dd>{}</dd>", untrusted_line(label, 24), middle_cut(value))
+        for label, value in row.telling
+    ]
+    return format_markup('<dl class="telling">{}</dl>\n', SafeString("".join(pairs)))
 
 
 _TICK: Final = '<input type="checkbox" form="batch" name="gate" value="{}" aria-label="Select {}">'
@@ -229,10 +241,7 @@ def line_count(text: str) -> str:
 @register.filter
 def plain_text(text: str) -> str:
     """Return agent text for an option: no markup, hidden characters as tokens."""
-    return "".join(
-        piece.shown or piece.raw
-        for piece in untrusted_text.split_untrusted(text[:_OPTION_CHARACTERS], one_line=True)
-    )
+    return untrusted_text.name_hidden_characters(text[:_OPTION_CHARACTERS])
 
 
 _OPTION_CHARACTERS: Final = 60
