@@ -7,9 +7,14 @@ from web.templatetags.gatebook import elapsed
 
 WORDS: Final = "words"
 REPEATS: Final = "repeats"
+FIELDS: Final = "fields"
 STUCK: Final = "stuck"
 MAX_MISSING_COUNT: Final = 10_000  # Missing entries are counted up to this number.
-_INDEXED: Final = {WORDS: "Words are indexed", REPEATS: "Repeated calls are indexed"}
+_INDEXED: Final = {
+    WORDS: "Words are indexed",
+    REPEATS: "Repeated calls are indexed",
+    FIELDS: "Declared fields are indexed",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -440,3 +440,65 @@ class EffectText(models.Model):
 
     def __str__(self) -> str:
         return f"words of e_{self.position}"
+
+
+class FieldValue(models.Model):
+    """A value of an argument that the declaration of its tool names as a search field."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(  # The effect's project, which has the constraint.
+        Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    effect = models.ForeignKey(
+        Effect,
+        on_delete=models.PROTECT,
+        related_name="field_values",
+        db_index=False,
+        db_constraint=False,
+    )
+    position = models.BigIntegerField()  # The effect's opened_position.
+    plan_position = models.BigIntegerField()  # Journal position of the plan that has the value.
+    field = models.CharField(max_length=40)
+    value = models.CharField(max_length=200)  # Longer values are cut.
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["effect", "field", "value"], name="field_value_is_stored_once"
+            ),
+            models.CheckConstraint(
+                condition=~Q(field="") & ~Q(value=""), name="field_value_has_field_and_value"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["project", "field", "value", "position"], name="field_value_by_value"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.field} of e_{self.position}"
+
+
+class FieldCoverage(models.Model):
+    """How far back the effects of a tool are indexed by the fields that are declared for it."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    tool = models.CharField(max_length=100)
+    fields = models.JSONField(default=dict)  # As declared when older effects were begun.
+    # Effects that were opened before this position are not indexed yet; 0: all are.
+    complete_from = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "tool"], name="field_coverage_is_unique_for_tool"
+            ),
+            models.CheckConstraint(
+                condition=Q(complete_from__gte=0), name="field_coverage_begins_at_a_position"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool} from {self.complete_from}"

@@ -29,6 +29,8 @@ from approvals.voting.eligibility import check_eligibility, load_current_require
 from db.clock import now_us
 from ledger import resolutions, same_calls, violations
 from ledger.resolutions import Resolution
+from ledger.tools import cache
+from ledger.tools.argument_values import list_field_values
 from sessions.models import ENDED
 
 DAY_US: Final = 86_400 * US  # newer requests need no date
@@ -179,6 +181,9 @@ def gate_context(
         "gate": gate,
         "effect": gate.effect,
         "card": shown,
+        "declared_values": list_field_values(
+            cache.load_tool(gate.project_id, gate.tool).fields, plan.get("arguments")
+        ),
         "checks": checks,
         "warning_count": sum(result.is_warning for result in checks),
         "draft_reason": draft.reason,

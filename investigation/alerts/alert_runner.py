@@ -27,7 +27,7 @@ from db import jobs as db_job_heartbeats
 from db.clock import now_us
 from db.errors import ChangeRefused
 from display import time_limit
-from display.index_progress import REPEATS, WORDS
+from display.index_progress import FIELDS, REPEATS, WORDS
 from investigation.alerts import alerts
 from investigation.alerts.alerts import AlertStart, CheckResult
 from investigation.exports import export_writer
@@ -247,7 +247,9 @@ def _settled_position(search: CompiledQuery, settled: int) -> int:
 
     Later entries may not be found yet by their words or as duplicates.
     """
-    followed = (index.position for index in search.indexes if index.index in (WORDS, REPEATS))
+    followed = (
+        index.position for index in search.indexes if index.index in (WORDS, REPEATS, FIELDS)
+    )
     return min([settled, *followed])
 
 

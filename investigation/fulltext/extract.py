@@ -21,7 +21,13 @@ MAX_ATTEMPTS_READ: Final = 20  # Newest attempts whose answers are read.
 _AT_ONCE: Final = 100  # Effects whose bodies are in memory together.
 _TARGET: Final = ("repository", "ref", "environment", "resource", "external_reference")
 # Columns for investigation/fulltext/duplicate_index.py.
-_COMPARED: Final = ("session_id", "repository_id", "intent_digest", "attempt_count")
+_COMPARED: Final = (
+    "session_id",
+    "repository_id",
+    "intent_digest",
+    "attempt_count",
+    "policy_tool_class",
+)
 _NAMES: Final = (
     "id",
     "project_id",
@@ -37,6 +43,7 @@ _EFFECTS: Final = (
     " effect.plan_position, effect.tool, repository.name, effect.ref, effect.environment,"
     " effect.resource, effect.external_reference, CAST(effect.session_id AS text),"
     " CAST(effect.repository_id AS text), effect.intent_digest, effect.attempt_count,"
+    " effect.policy_tool_class,"
     " attempt.number, attempt.answer_position, attempt.external_reference,"
     # An attempt that the agent's own harness rejected before dispatch never ran.
     " attempt.dispatched_mark <> '' OR attempt.acknowledged_mark <> ''"
@@ -83,6 +90,7 @@ class EffectText:
         None
     )
     row: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Any = None  # Of the plan, as sent.
 
 
 @dataclass(slots=True)
@@ -206,6 +214,7 @@ def _extract_effect_words(effect: SearchableEffect, bodies: Mapping[int, str]) -
         effect.bodies,
         call,
         row,
+        None if plan is None else plan.arguments,
     )
 
 

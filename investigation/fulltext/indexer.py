@@ -1,6 +1,7 @@
 """The job that follows the journal and indexes the words of changed effects.
 
-It also records which effects have something in common (investigation/fulltext/duplicate_index.py).
+It also records which effects have something in common (investigation/fulltext/duplicate_index.py)
+and the values of declared arguments (investigation/fulltext/field_index.py).
 The job's position is stored in the transaction of the rows, so a kill leaves both or neither. If
 two runs overlap, one finds that the position has moved and starts again.
 """
@@ -15,11 +16,12 @@ from django.db import connection, transaction
 
 from db import jobs as db_job_heartbeats
 from db import raw_sql
-from display.index_progress import MAX_MISSING_COUNT, REPEATS, WORDS, IndexProgress
-from investigation.fulltext import duplicate_index, extract, store
+from display.index_progress import FIELDS, MAX_MISSING_COUNT, REPEATS, WORDS, IndexProgress
+from investigation.fulltext import duplicate_index, extract, field_index, store
 from journal.models import Entry
 from journal.settled_position import load_settled_position
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
+from ledger.tools.argument_values import list_field_values
 from monitoring import job_heartbeats
 
 JOB_NAME: Final = "search_index"
@@ -64,13 +66,14 @@ _INDEX_POSITION: Final = (
 _READ_TO: Final = (
     f"SELECT {_INDEX_POSITION}, coalesce((SELECT max(position) FROM journal_entry), 0)"
 )
-_COMPARED: Final = (
+_UNREAD: Final = (
     f"{_READ_TO}, (SELECT count(*) FROM (SELECT 1 FROM journal_entry"
     f" WHERE position > {_INDEX_POSITION} AND project = %s"
-    " AND position <= %s AND effect IS NOT NULL AND kind IN "
-    f"{(*sorted(duplicate_index.PLAN_AND_RUN_KINDS),)!r}"
+    " AND position <= %s AND effect IS NOT NULL AND kind IN {}"
     " ORDER BY position DESC LIMIT %s) newest)"
 )
+_COMPARED: Final = _UNREAD.format(f"{(*sorted(duplicate_index.PLAN_AND_RUN_KINDS),)!r}")
+_UNREAD_PLANS: Final = _UNREAD.format("('effect.planned')")
 _ERASED: Final = (
     "SELECT erasure.entry_id FROM {} CROSS JOIN journal_erasure erasure"
     " WHERE erasure.entry_id = wanted.key"
@@ -107,6 +110,8 @@ def update_index(
         after_step()
         if ends is not None and time.monotonic() > ends:
             break
+    if upto is None:
+        field_index.index_older_effects(done.position, ends)
     return done
 
 
@@ -134,6 +139,7 @@ def _index_step(start: int, settled: int) -> int:
             started[effect] = started.get(effect) or (
                 position if kind in duplicate_index.RUN_KINDS else 0
             )
+    declared = field_index.load_declared_fields()
     rows = extract.extract_words(changed)
     occurrences = duplicate_index.find_occurrences(
         started, start, {row.effect: row for row in rows}
@@ -145,9 +151,30 @@ def _index_step(start: int, settled: int) -> int:
         if job_heartbeats.load_position(JOB_NAME) != start:
             return 0  # Another run was faster.
         duplicate_index.store_occurrences(occurrences)
-        store.store_words(_drop_erased(rows))
+        rows = _drop_erased(rows)
+        store.store_words(rows)
+        field_index.store_field_values(_select_fields(rows, declared), declared)
         job_heartbeats.store_position(JOB_NAME, until)
     return len(rows)
+
+
+def _select_fields(
+    rows: list[extract.EffectText], declared: field_index.DeclaredFields
+) -> list[field_index.EffectFields]:
+    """Return the values of the declared arguments of each effect."""
+    if not declared:
+        return []
+    return [
+        field_index.EffectFields(
+            row.effect,
+            row.project,
+            tool := row.row["tool"],
+            row.position,
+            row.row["plan_position"],
+            list_field_values(declared.get((row.project, tool), {}), row.arguments),
+        )
+        for row in rows
+    ]
 
 
 def _drop_erased(rows: list[extract.EffectText]) -> list[extract.EffectText]:
@@ -216,6 +243,15 @@ def _find_erased_effects(project: UUID, position: int) -> list[str]:
         "effect", flat=True
     )
     return [raw_sql.uuid_as_cast_text(effect) for effect in effects if effect is not None]
+
+
+def load_fields_progress(project: UUID, upto: int | None = None) -> IndexProgress:
+    """Return how far declared fields are indexed, up to the position `upto` or all."""
+    project_key, top = raw_sql.vendor_id(project), _LAST if upto is None else upto
+    ((place, last, missing),) = raw_sql.fetch_rows(
+        _UNREAD_PLANS, [JOB_NAME, JOB_NAME, project_key, top, MAX_MISSING_COUNT]
+    )
+    return IndexProgress(FIELDS, place, max(last, place), missing)
 
 
 def duplicates_progress(project: UUID, upto: int | None = None) -> IndexProgress:

@@ -23,7 +23,7 @@ from investigation.fulltext.sql import (
 from investigation.models import EffectText
 
 # PostgreSQL's advisory locks are numbers; this number spells "words".
-_LOCK: Final = 512_970_878_067
+WORDS_LOCK: Final = 512_970_878_067
 _LAST: Final = 2**63 - 1
 _MERGED: Final = 500  # Pages of the FTS5 index that one transaction rewrites.
 
@@ -54,7 +54,7 @@ def lock_words() -> None:
     writer finds the erasure. SQLite has only one writer.
     """
     if connection.vendor == "postgresql":
-        raw_sql.fetch_rows("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        raw_sql.fetch_rows("SELECT pg_advisory_xact_lock(%s)", [WORDS_LOCK])
 
 
 def store_words(rows: Sequence[Words]) -> None:
@@ -188,7 +188,7 @@ SEARCH_TEXT_TRIGGERS: Final = TriggerSet(
     functions=f"""
 CREATE OR REPLACE FUNCTION investigation_delete_words() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock({_LOCK});
+  PERFORM pg_advisory_xact_lock({WORDS_LOCK});
   DELETE FROM {{schema}}.investigation_effecttext WHERE position = (
     SELECT effect.opened_position FROM {{schema}}.ledger_effect effect
     JOIN {{schema}}.journal_entry entry ON entry.effect = effect.id

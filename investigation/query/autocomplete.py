@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from accounts.models import Project
 from display import display_state
+from investigation.fulltext import field_index
 from investigation.query import edit, grouping
 from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
 from investigation.query.fields.base import Actor, Field, Text
@@ -20,7 +21,8 @@ from investigation.query.fields.types import Handle, MultiValue, NamedRow, Order
 from investigation.query.parser import values
 from investigation.query.parser.aggregation import FUNCTIONS
 from investigation.query.parser.conditions import QUANTIFIERS
-from investigation.query.parser.scanner import MAX_CHARACTERS
+from investigation.query.parser.scanner import DECLARED_PREFIX, MAX_CHARACTERS, NAME
+from investigation.query.registry.declared_fields import DeclaredField, list_recent_values
 from journal.models import Entry
 
 MAX_OPTIONS: Final = 12
@@ -42,7 +44,7 @@ _AGES: Final = (
 _LENGTHS: Final = ("500ms", "2s", "10m", "1h")
 _SCOPED: Final = re.compile(r"\b(any|all|none|count)$")
 _OPENED: Final = re.compile(r"\s*([a-z]+)\s*:")
-_PART: Final = re.compile(r"-?([A-Za-z_][A-Za-z0-9_]*):(>=|<=|=|>|<)?(.*)", re.DOTALL)
+_PART: Final = re.compile(rf"-?({NAME.pattern}):(>=|<=|=|>|<)?(.*)", re.DOTALL)
 _REST: Final = re.compile(r"[^\s()\[\]|\",:]*")
 _INSIDE: Final = re.compile(r"(min|max|avg|sum|distinct|p50|p90|p95|p99)\(\s*(\w*)$")
 _GROUPED: Final = re.compile(r"\s*group\s+(?:\w+\s*,\s*)*(\w*)$")
@@ -103,7 +105,7 @@ def complete_query(text: str, at: int, project: Project) -> Completion:
     named = _PART.fullmatch(part)
     if named is None:
         return _complete_names(
-            text[:at], part.lstrip("-"), place, at, end + (text[end : end + 1] == ":")
+            text[:at], part.lstrip("-"), place, at, end + (text[end : end + 1] == ":"), project
         )
     value = text[place.listed : at].lstrip() if place.in_list else named[3].rpartition("..")[2]
     completion_values = _complete_values(named[1], value, place, project)
@@ -161,12 +163,19 @@ def _find_place(text: str) -> _Place:
     return place
 
 
-def _complete_names(before: str, typed: str, place: _Place, at: int, end: int) -> Completion:
+def _complete_names(
+    before: str, typed: str, place: _Place, at: int, end: int, project: Project
+) -> Completion:
     entity = place.entity
     options = [
         Option(f"{known_field.name}:", known_field.help or known_field.takes())
         for known_field in entity.fields.values()
     ]
+    if entity.find_declared is not None:
+        options += [
+            Option(f"{DECLARED_PREFIX}{name}:", "declared for the arguments of tools")
+            for name in field_index.list_declared_names(project.id)
+        ]
     options += [Option(f"{name}:", help_text) for name, help_text in _PSEUDO.items()]
     if entity.scopes:
         options += [
@@ -266,6 +275,8 @@ def _field_options(known_field: Field, entity: Entity, project: Project) -> list
             if inner is not None and not isinstance(inner, Text)
             else []
         )
+    if isinstance(known_field, DeclaredField):
+        return [Option(value) for value in list_recent_values(project.id, known_field)]
     if known_field.choices:
         return [Option(key, "" if word == key else word) for key, word in known_field.choices]
     if isinstance(known_field, NamedRow) and known_field.candidates is not None:

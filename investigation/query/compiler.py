@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
-from investigation.fulltext import word_search
+from investigation.fulltext import field_index, word_search
 from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
 from investigation.query.fields.base import (
     CompileContext,
@@ -36,6 +36,7 @@ from investigation.query.parser.ast import (
 )
 from investigation.query.parser.ast import Sequence as Seq
 from investigation.query.parser.query_parser import parse_syntax
+from investigation.query.parser.scanner import DECLARED_PREFIX
 from journal import reserved_kinds
 from journal.models import Entry
 from ledger.models import Effect
@@ -158,7 +159,7 @@ def _compile_term(term: Term, entity: Entity, context: CompileContext) -> RowTes
         )
     if term.name in ("since", "until"):
         return _compile_time_bound(term, entity, context)
-    field = get_field(term.name, entity, term.at)
+    field = _get_term_field(term, entity, context)
     field_values = [value for value in term.values if value.form == "field"]
     if not field_values:
         return field.test(term, context)
@@ -178,6 +179,22 @@ def _compile_term(term: Term, entity: Entity, context: CompileContext) -> RowTes
         at=term.at,
         end=term.end,
     )
+
+
+def _get_term_field(term: Term, entity: Entity, context: CompileContext) -> Field:
+    """Return the field of a term. Raises QueryError, which names a declared field of that name."""
+    known_field = entity.find_field(term.name)
+    if known_field is not None:
+        return known_field
+    if entity.find_declared is not None and term.name in field_index.list_declared_names(
+        context.project.id
+    ):
+        raise QueryError(
+            term.at,
+            len(term.name),
+            f"“{term.name}” is a declared field. Write {DECLARED_PREFIX}{term.name}:value.",
+        )
+    return get_field(term.name, entity, term.at)
 
 
 def _require_plain_values(term: Term) -> list[Any]:

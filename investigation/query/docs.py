@@ -9,6 +9,7 @@ from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.base import Field
 from investigation.query.fields.types import MultiValue
 from investigation.query.parser import aggregation, conditions, scanner, values
+from ledger.tools.argument_values import MAX_FIELD_CHARACTERS
 
 # Value of a field's example; other fields use an example of their kind.
 _EXAMPLES: Final = {
@@ -128,6 +129,7 @@ GRAMMAR_EXAMPLES: Final = (
         '"quarterly report" invoic*',
     ),
     ("The field has a value.", "has:reference"),
+    ("An argument that the declaration of its tool names as a field.", "field.ticket:OPS-204"),
     (
         "Words in the text of effects, in any order.",
         '"invoice rounding"',
@@ -214,6 +216,7 @@ def render_search_docs() -> str:
                 *_render_grammar(),
                 *_render_values(),
                 *_render_entities(),
+                *_render_declared_fields(),
                 *_render_limits()[:-1],
             ]
         )
@@ -289,6 +292,34 @@ def _render_field(entity: Entity, field: Field) -> str:
     return f"| {names} | {what} | {takes}{signs} | {facet} | {index} | `{sample}` |"
 
 
+def _render_declared_fields() -> list[str]:
+    return [
+        "## Declared fields",
+        "",
+        *_wrap(
+            "A tool's declaration can name arguments as search fields: `fields: {ticket: ticket,"
+            " account: destination.account}` ([tools](tools.md)). `field.ticket:OPS-204` finds the"
+            " effects with this value, `gate field.ticket:OPS-204` the requests to approve them,"
+            " and `session any(effect: field.ticket:OPS-204)` their sessions. The prefix keeps"
+            " these names apart from the fields above; no other name has a dot."
+        ),
+        *_wrap(
+            "A value is compared as text, with exact case; `field.ticket:OPS-*` is a prefix, and"
+            " `has:field.ticket` finds any value. An effect can have several values of a field and"
+            " matches by any of them; `| group field.ticket` uses the first. Facets show the"
+            " declared fields of the matches. Results of effects have the column `fields` in"
+            f" exports and in the API. Values are cut after {MAX_FIELD_CHARACTERS} characters;"
+            " redacted values are left out."
+        ),
+        *_wrap(
+            "Values are indexed in the background with the words. After a declaration changed,"
+            " older effects of the tool are indexed again, the newest first; until this ends, a"
+            " note says from which entry on the values are complete. Erasing the body of a plan"
+            " deletes its values. As of a past moment, values of later plans do not count."
+        ),
+    ]
+
+
 def _render_limits() -> list[str]:
     return [
         "## Limits",
@@ -311,8 +342,8 @@ def _render_limits() -> list[str]:
         "## Indexes that follow the journal",
         "",
         *_wrap(
-            "Words, repeated calls (`duplicate:`, `repeats:`, `like:`) and stuck sessions"
-            " "
+            "Words, declared fields, repeated calls (`duplicate:`, `repeats:`, `like:`) and stuck"
+            " sessions "
             "(`is:stuck`, `is:looped`) are indexed in the background, usually within seconds. A"
             " "
             "full-text search"

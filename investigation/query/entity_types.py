@@ -37,6 +37,8 @@ class Entity:
     events: str = ""  # Column of a journal entry with the entity's id, for sequences.
     # True if there are so many rows that unindexed searches read one window at a time.
     many: bool = False
+    # Finds a field that tool declarations name, such as field.ticket.
+    find_declared: Callable[[str], Field | None] | None = None
 
     def rows(self) -> "QuerySet[Any]":
         """Return all rows of every project, annotated with what tests need."""
@@ -50,11 +52,14 @@ class Entity:
         return self.rows().filter(project=project.id)
 
     def find_field(self, name: str) -> Field | None:
-        """Return the field with that name or alias, or None."""
-        return self.fields.get(name) or next(
+        """Return the field with that name or alias, or a declared field, or None."""
+        built_in = self.fields.get(name) or next(
             (known_field for known_field in self.fields.values() if name in known_field.aliases),
             None,
         )
+        if built_in is None and self.find_declared is not None:
+            return self.find_declared(name)
+        return built_in
 
 
 def label_choices(values: "tuple[str, ...] | Any") -> tuple[tuple[str, str], ...]:

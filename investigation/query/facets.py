@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from accounts.models import Person
 from display import display_state
+from investigation.fulltext.field_index import list_declared_names
 from investigation.query import edit
 from investigation.query.entity_registry import Entity
 from investigation.query.execute import COUNT_LIMIT, CompiledQuery, load_newest_values
 from investigation.query.fields.base import Actor, Field
 from investigation.query.fields.types import MultiValue
 from investigation.query.parser.values import US
+from investigation.query.registry.declared_fields import count_sample_values
 
 MAX_FACET_VALUES: Final = 8  # Values shown per facet.
 MAX_BARS: Final = 48
@@ -104,6 +106,7 @@ class MatchSample:
     words: list[str]
     more: bool
     actor_names: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, "Counter[Any]"] = field(default_factory=dict)  # of declared fields
 
 
 def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None) -> MatchSample:
@@ -122,6 +125,11 @@ def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None
     }
     time = entity.fields[entity.time].path
     extra = _STATE_COLUMNS.get(entity.name, ())
+    effect_column = _EFFECT_COLUMNS.get(entity.name)
+    if effect_column is not None and list_declared_names(compiled.context.project.id):
+        extra = (*extra, effect_column)
+    else:
+        effect_column = None
     newest_rows, more = load_newest_values(
         compiled, (*columns.values(), time, *extra), COUNT_LIMIT, known_ids
     )
@@ -136,7 +144,10 @@ def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None
         )
         for number, facet_field in enumerate(facet_fields)
     }
-    return MatchSample(counted, [row[time_index] for row in newest_rows], states, more)
+    declared = count_sample_values([row[-1] for row in newest_rows]) if effect_column else {}
+    return MatchSample(
+        counted, [row[time_index] for row in newest_rows], states, more, declared=declared
+    )
 
 
 def load_overview_sample(
@@ -160,6 +171,10 @@ def build_overview(compiled: CompiledQuery, sample: MatchSample) -> Overview:
         _build_facet(compiled, fields[name], counted, sample.actor_names)
         for name, counted in sample.counted.items()
     ]
+    for name, counted in sample.declared.items():
+        declared_field = compiled.entity.find_field(name)
+        if declared_field is not None:
+            facets.append(_build_facet(compiled, declared_field, counted, {}))
     return Overview(
         len(sample.times),
         sample.more,
@@ -173,6 +188,10 @@ _STATE_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "session": ("mode",),
     "effect": ("permission", "outcome", "deadline_us"),
 }
+
+
+# The column with the effect whose declared fields count for a row.
+_EFFECT_COLUMNS: Final = {"effect": "id", "gate": "effect_id"}
 
 
 class _StateColumns:

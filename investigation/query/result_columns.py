@@ -1,8 +1,9 @@
 """The columns of query results in tables, CSV and JSON, for pages, API, exports and commands.
 
 No column is read from a body, so all columns may be shown to readers without access to agents'
-content. Values are JSON values: times are UTC text that a query accepts
-(`at:2026-11-20T09:00:00.000001Z`), durations are seconds, and rows are named by their handles.
+content; only `fields` has values of arguments, which the operator declared for the search. Values
+are JSON values: times are UTC text that a query accepts (`at:2026-11-20T09:00:00.000001Z`),
+durations are seconds, and rows are named by their handles.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from approvals.models import Vote
 from approvals.policies.requirement import Requirement
 from display import display_state
 from display.urls_of_rows import URL_OF_ROW, absolute_url
+from investigation.models import FieldValue
 from investigation.query.auditor_columns import WITHHELD_COLUMNS
 from investigation.query.column_types import (
     Column,
@@ -136,6 +138,15 @@ def _ruling(row: Any, _reader: Reader) -> Value:
     )
 
 
+def _declared_values(row: Any, reader: Reader) -> Value:
+    """Return the values of declared fields: a list of {field, value}."""
+    return [
+        {"field": stored.field, "value": stored.value}
+        for stored in row.field_values.all()
+        if reader.upto is None or stored.plan_position <= reader.upto
+    ]
+
+
 def _votes(row: Any, reader: Reader) -> Value:
     """Return who voted what and when, the time since the page was shown, and the card's digest."""
     return [
@@ -196,6 +207,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         time_column("planned_at", "Planned", "planned_at_us"),
         time_column("dispatched_at", "Dispatched", "dispatched_at_us"),
         time_column("settled_at", "Settled", "settled_at_us"),
+        Column("fields", "Declared fields", "list", _declared_values, main=False),
         text_column("key", "Effect key", "effect_key"),
         text_column("session_key", "Key of the session"),
         text_column("intent", "Intent digest", "intent_digest"),
@@ -305,7 +317,7 @@ def _prepare_effects(effects: "QuerySet[Any]") -> "QuerySet[Any]":
         repository_name=F("repository__name"),
         parent_position=_position_subquery(Effect, "parent_effect"),
         compensates_position=_position_subquery(Effect, "compensates"),
-    )
+    ).prefetch_related(Prefetch("field_values", FieldValue.objects.order_by("field", "value")))
     return rows
 
 

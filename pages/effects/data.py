@@ -28,6 +28,7 @@ from ledger import violations as ledger_violations
 from ledger.models import Attempt, Effect, Tool
 from ledger.partial_indexes import IS_A_CLAIM
 from ledger.tools import cache
+from ledger.tools.argument_values import list_field_values
 from ledger.verdicts import evaluate, table
 from ledger.verdicts.table import Verdict, VerdictInput
 from pages.incidents import data
@@ -257,6 +258,8 @@ class Exchange:
     arguments: list[Argument] = field(default_factory=list)
     why: str = ""  # the agent's claim
     plan_erased: bool = False
+    declared_values: tuple[tuple[str, str], ...] = ()  # (search field, value)
+    raised: tuple[tuple[str, str], ...] = ()  # (word, reason) of a raised severity
     result: Excerpt | None = None
     result_erased: bool = False
     detail: str = ""  # of a failure
@@ -278,6 +281,11 @@ def load_exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
         plan = summaries.parse_body(texts.get(effect.plan_position, ""))
         result.plan_erased = effect.plan_position not in texts
         result.arguments = entry_bodies.split_arguments(plan.get("arguments"))
+        declaration = cache.load_tool(effect.project_id, effect.tool)
+        result.declared_values = list_field_values(declaration.fields, plan.get("arguments"))
+        result.raised = declaration.raise_for(
+            plan.get("arguments", {}) if plan else None
+        ).raised.reasons
         result.why = plan["why"] if isinstance(plan.get("why"), str) else ""
     if answer is not None:
         answer_body = summaries.parse_body(texts.get(answer, ""))
@@ -367,7 +375,7 @@ def load_case_and_verdict(
         permission_basis=effect.permission_basis,
         permission_until_us=effect.permission_until_us,
         attempts=effect.attempt_count,
-        means=cache.load_tool(effect.project_id, effect.tool).means,
+        means=evaluate.load_call_declarations(effect.project_id, [effect])[effect.id].means,
     )
     return case, table.decide_verdict(case, now)
 

@@ -6,7 +6,9 @@ from typing import Final
 from investigation.query.parser.ast import QueryError
 
 MAX_CHARACTERS: Final = 2_000
-NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A name with this prefix is a search field that tool declarations name; no other name has a dot.
+DECLARED_PREFIX: Final = "field."
+NAME: Final = re.compile(r"field\.[a-z][a-z0-9_]*|[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = re.compile(r"\s*")
 
 

@@ -33,6 +33,7 @@ from investigation.query.registry.common import (
     stuck_test,
     unknown_effects_test,
 )
+from investigation.query.registry.declared_fields import find_effect_field
 from investigation.query.registry.duplicates import SameCall, duplicate_field
 from ledger import states
 from ledger.models import Effect
@@ -327,4 +328,5 @@ EFFECT: Final = Entity(
     },
     "effect",
     many=True,
+    find_declared=find_effect_field,
 )

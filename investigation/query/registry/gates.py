@@ -30,6 +30,7 @@ from investigation.query.registry.common import (
     session_field,
     stuck_test,
 )
+from investigation.query.registry.declared_fields import find_gate_field
 from journal.models import Entry
 from ledger import states
 from ledger.models import Attempt, Effect
@@ -179,6 +180,7 @@ GATE: Final = Entity(
         "session": lambda rows: (rows, "id", "session_id"),
         "event": lambda rows: (rows.filter(effect__isnull=False), "effect", "effect_id"),
     },
+    find_declared=find_gate_field,
 )
 
 
