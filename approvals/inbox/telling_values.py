@@ -25,6 +25,7 @@ _DEFAULT_KINDS: Final = (
     ("order", "order_id", "invoice", "ticket", "issue", "customer", "user", "number"),
     ("amount", "total", "quantity", "count", "limit", "rows"),
     ("refspec", "ref", "branch", "tag"),
+    ("subject", "title"),
 )
 _REF_ARGUMENTS: Final = frozenset({"refspec", "refspecs", "ref", "branch", "tag"})
 _PATH_ARGUMENTS: Final = ("file_path", "path", "filename", "file")

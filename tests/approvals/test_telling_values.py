@@ -37,7 +37,7 @@ def pairs(declared: list[str], arguments: Any, shown: str = "") -> list[tuple[st
         (
             [],
             {"subject": "Hi", "to": ["a@b.example", "c@d.example"]},
-            ["to=a@b.example, c@d.example"],
+            ["to=a@b.example, c@d.example", "subject=Hi"],
         ),
         ([], {"command": "rm -rf build", "description": "cleans"}, ["command=rm -rf build"]),
         ([], {"cluster": "staging", "amount": 7, "table": "t"}, ["cluster=staging", "table=t"]),

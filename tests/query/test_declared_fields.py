@@ -140,7 +140,9 @@ def test_pages_link_a_declared_field_to_its_search(inbox: InboxScenario) -> None
     client = inbox.organization.client("reviewer")
     for url in (url_of(gate), reverse("effect", args=[effect.id])):
         html = client.get(url).content.decode()
-        link = re.search(r'ticket <a href="([^"]*)"[^>]*>(.*?)</a>', html, re.DOTALL)
+        link = re.search(
+            r'<a href="([^"]*field.ticket[^"]*)"[^>]*>ticket (.*?)</a>', html, re.DOTALL
+        )
         assert link, url
         assert "<b>" not in link[2]
         answer = client.get(unescape(link[1]))

@@ -25,11 +25,25 @@ tools:
     reversibility: compensable
     deadline_s: 120
     description: Moves a branch of a remote; the remote reports its position.
-  deploy.run: {class: compensable, reversibility: compensable, description: Deploys a version.}
-  issue.close: {class: idempotent, reversibility: reversible, description: Closes an issue.}
+  deploy.run:
+    class: compensable
+    reversibility: compensable
+    telling: [version, share]
+    fields: {version: version}
+    description: Deploys a version.
+  issue.close:
+    class: idempotent
+    reversibility: reversible
+    fields: {issue: issue}
+    description: Closes an issue.
   issue.comment: {class: idempotency_key, reversibility: compensable, key_window_s: 86400}
   test.run: {class: read_only, description: Runs the tests.}
-  mail.send: {class: idempotency_key, reversibility: irreversible, description: Sends e-mail to customers.}
+  mail.send:
+    class: idempotency_key
+    reversibility: irreversible
+    telling: [subject, recipients]
+    raises: [{path: recipients, gt: 100, risk: critical}]
+    description: Sends e-mail to customers.
 """
 RULES = """
 name: payments
