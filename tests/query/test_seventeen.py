@@ -269,6 +269,12 @@ READABLE_LONG_COLUMNS: Final[dict[str, dict[str, str]]] = {
         "text": "the rules that were in force",
         "rules": "the rules that were in force",
     },
+    "ledger_tool": {
+        "telling": "names of arguments, declared by the operator",
+        "fields": "names of arguments, declared by the operator",
+        "raises": "conditions that were in force",
+    },
+    "investigation_fieldcoverage": {"fields": "names of arguments, declared by the operator"},
     "approvals_gate": {"requirement": "who had to approve"},
 }
 

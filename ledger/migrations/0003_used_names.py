@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0001_initial"),
-        ("ledger", "0001_initial"),
+        ("ledger", "0002_tool_arguments"),
     ]
 
     operations = [
