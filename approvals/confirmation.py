@@ -11,7 +11,7 @@ import hmac
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -36,6 +36,22 @@ OTHER_DRAFT: Final = (
 )
 _MAX_PAGE_AGE_S: Final = 12 * 3600  # the length of a sign-in
 _PROVED_S: Final = "proved_s"  # key in the login session: when the password was last given
+# Whether a password was typed for an answer or for an earlier one: stored with the answer.
+FOR_THIS: Final = "this"
+FOR_EARLIER: Final = "earlier"
+
+
+class GivenProof(NamedTuple):
+    """What a submitted confirm page proved.
+
+    `errors` are what is wrong with code or password, by field. `password_at_us` is when the
+    password was typed and `password_for` for which answer (FOR_THIS or FOR_EARLIER, up to 5 minutes
+    before); None and empty if the answer needs none.
+    """
+
+    errors: dict[str, str]
+    password_at_us: int | None = None
+    password_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +120,18 @@ class AnswerForm:
         return f"gatebook.{self.kind}.{membership.user_id}.{membership.project_id.hex}"
 
 
-def check_step_up(request: MemberRequest, step_up: str, code: str) -> dict[str, str]:
-    """Return what is wrong with code or password, by field; the code is checked first."""
+def check_step_up(request: MemberRequest, step_up: str, code: str) -> GivenProof:
+    """Check code and password of a confirm page; the code is checked first."""
     if step_up == "none":
-        return {}
+        return GivenProof({})
     typed = request.POST.get("code", "").strip().lower()
     if step_up == "typed_digest" and not hmac.compare_digest(typed.encode(), code.encode()):
-        return {"code": WRONG_CODE}
-    if is_recently_proved(request) or check_password(request, request.POST.get("password", "")):
-        return {}
-    return {"password": WRONG_PASSWORD}
+        return GivenProof({"code": WRONG_CODE})
+    if is_recently_proved(request):
+        return GivenProof({}, password_given_at_us(request), FOR_EARLIER)
+    if check_password(request, request.POST.get("password", "")):
+        return GivenProof({}, password_given_at_us(request), FOR_THIS)
+    return GivenProof({"password": WRONG_PASSWORD})
 
 
 def is_recently_proved(request: MemberRequest) -> bool:
@@ -126,6 +144,12 @@ def password_given_at_us(request: MemberRequest) -> int | None:
     """Return when the password was last given since sign-in; None if never."""
     given = request.session.get(_PROVED_S)
     return given * US if isinstance(given, int) else None
+
+
+def password_counts_until_us(request: MemberRequest) -> int | None:
+    """Return until when the last password counts; None if it must be given again."""
+    given = password_given_at_us(request) if is_recently_proved(request) else None
+    return given + PASSWORD_VALID_S * US if given is not None else None
 
 
 def check_password(request: MemberRequest, password: str) -> bool:
@@ -151,20 +175,23 @@ def render_confirm_page(
     *,
     errors: dict[str, str] | None = None,
     other: bool = False,
+    refused: bool = False,
 ) -> HttpResponse:
     """Render a confirm page: `context`, the draft and the fields of its step-up.
 
-    `errors` are those of the step-up, by field. `other`: the submitted page showed another draft.
+    `errors` are those of the step-up, by field; `refused` tells that `context` has others. `other`:
+    the submitted page showed another draft.
     """
     proof = {
         "draft": draft,
         "digest": form.compute_digest(draft),
         "typing": step_up == "typed_digest",
         "password": step_up != "none" and not is_recently_proved(request),
+        "password_until_us": password_counts_until_us(request) if step_up != "none" else None,
         "code": code,
         "typed": "" if other else request.POST.get("code", "")[:8],
         "errors": errors or {},
         "other": OTHER_DRAFT if other else "",
     }
-    status = 409 if other else 422 if errors else 200
+    status = 409 if other else 422 if errors or refused else 200
     return render(request, template, context | proof, status=status)

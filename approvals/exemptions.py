@@ -100,13 +100,15 @@ def create_exemption(
     session: Session | None = None,
     step_up: str = "none",
     password_at_us: int | None = None,
+    password_for: str = "",
     **scope_and_reason: str,
 ) -> Exemption:
     """Suspend approval in `project` for what the globs cover, until `ends_at_us`.
 
     `ends_at_us` is by the server's clock. `scope_and_reason` has the tool and the reason, and may
     name rule, agent, repository, ref and environment. `step_up` is what the person just proved, and
-    `password_at_us` when they gave their password. If a rule that it could suspend needs several
+    `password_at_us` when they gave their password, for this grant or an earlier answer
+    (`password_for`). If a rule that it could suspend needs several
     people, the exemption is only requested until others `confirm_exemption_grant` it. Raises
     ChangeRefused.
     """
@@ -127,7 +129,8 @@ def create_exemption(
         ends_at_us=ends_at_us,
         **globs_by_scope,
     )
-    kind, facts = "exemption.granted", {"ends_at_us": ends_at_us}
+    kind = "exemption.granted"
+    facts: dict[str, Any] = {"ends_at_us": ends_at_us, **_password_facts(password_for)}
     if minimum > 1:
         kind, facts = "exemption.requested", {**facts, "minimum": minimum}
     exemption.opened_position = _record_exemption_entry(
@@ -148,7 +151,12 @@ def compute_exemption_code(*parts: object) -> str:
 
 @transaction.atomic(savepoint=False)
 def confirm_exemption_grant(
-    exemption: Exemption, user: User, *, step_up: str = "none", password_at_us: int | None = None
+    exemption: Exemption,
+    user: User,
+    *,
+    step_up: str = "none",
+    password_at_us: int | None = None,
+    password_for: str = "",
 ) -> bool:
     """Grant another person's request; True if now in force. Raises ChangeRefused."""
     projects.require_active_project(exemption.project)
@@ -171,7 +179,11 @@ def confirm_exemption_grant(
     valid_votes = ExemptionVote.objects.filter(_can_grant(), exemption=locked).count() + 1
     is_complete = valid_votes >= locked.minimum
     kind = "exemption.granted" if is_complete else "exemption.confirmed"
-    facts = {"ends_at_us": locked.ends_at_us, "people": valid_votes}
+    facts = {
+        "ends_at_us": locked.ends_at_us,
+        "people": valid_votes,
+        **_password_facts(password_for),
+    }
     _create_vote(
         locked,
         user,
@@ -237,6 +249,10 @@ def _require_fresh_proof(step_up: str, password_at_us: int | None, now: int) -> 
     if step_up != statuses.STEP_UPS[-1] or password_at_us is None or not is_fresh:
         raise ChangeRefused("Enter the code and your password. A password counts for 5 minutes.")
     return password_at_us
+
+
+def _password_facts(password_for: str) -> dict[str, str]:
+    return {"password_for": password_for} if password_for else {}
 
 
 def _create_vote(
@@ -343,6 +359,7 @@ class Grantor(NamedTuple):
     """A person who granted an exemption.
 
     `may` is whether they may grant one now; `giver` is who set their password in the days before.
+    `password_for` tells whether they typed the password for this grant; empty if not recorded.
     """
 
     name: str
@@ -351,12 +368,17 @@ class Grantor(NamedTuple):
     position: int
     may: bool
     giver: str
+    password_for: str = ""
 
 
 def load_grantors(exemption: Exemption, until_position: int | None = None) -> list[Grantor]:
     """Return those who granted it up to a journal position (None: now), in order."""
     votes = ExemptionVote.objects.filter(exemption=exemption).annotate(may=Q(_can_grant()))
     rows: list[Any] = list(votes.select_related("user__person").order_by("position"))
+    recorded = Entry.objects.filter(position__in=[vote.position for vote in rows])
+    facts = {
+        position: orjson.loads(text) for position, text in recorded.values_list("position", "facts")
+    }
     return [
         Grantor(
             vote.user.get_username(),
@@ -365,6 +387,7 @@ def load_grantors(exemption: Exemption, until_position: int | None = None) -> li
             vote.position,
             vote.may,
             find_recent_password_giver(vote.user, vote.voted_at_us),
+            facts.get(vote.position, {}).get("password_for", ""),
         )
         for vote in rows
         if until_position is None or vote.position <= until_position

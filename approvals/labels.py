@@ -3,6 +3,7 @@
 from typing import Final
 
 from accounts import git_refs
+from approvals.policies.labels import WARNED_PROOF_LABELS
 from approvals.policies.requirement import Requirement
 
 UNDO_LABELS: Final[dict[str, str]] = {
@@ -135,4 +136,6 @@ def describe_needs(requirement: Requirement, parties: list[str]) -> str:
         text += "; with a reason"
     if requirement.ticket:
         text += f" that names {requirement.ticket}"
+    if requirement.proof_on_warning:
+        text += f"; on a warning with {WARNED_PROOF_LABELS[requirement.proof_on_warning]}"
     return text + "."

@@ -2,12 +2,22 @@
 
 from django.urls import path
 
-from approvals.views import arguments, batch, exemptions, inbox, policies, stops, vote
+from approvals.views import (
+    arguments,
+    batch,
+    ended_requests,
+    exemptions,
+    inbox,
+    policies,
+    stops,
+    vote,
+)
 
 urlpatterns = [
     path("approvals/", inbox.inbox_page, name="inbox"),
     path("approvals/batch/", batch.select_batch_page, name="batch"),
     path("approvals/batch/confirm/", batch.confirm_batch_page, name="batch_confirm"),
+    path("approvals/ended/", ended_requests.ended_requests_page, name="ended_requests"),
     path("approvals/stops/", stops.stops_page, name="stops"),
     path("approvals/stops/new/", stops.stop_page, name="stop"),
     path("approvals/stops/<uuid:stop>/lift/", stops.lift_stop_page, name="lift"),

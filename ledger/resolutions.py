@@ -46,7 +46,9 @@ MAX_REFERENCE: Final = 300
 class ResolutionInput:
     """A person's answer about the effect as their page showed it (`seen_version`).
 
-    `insists`: they answer although others could still know. `step_up`: how they re-authenticated.
+    `insists`: they answer although others could still know. `step_up`: how they re-authenticated;
+    `password_at_us` and `password_for`: when they typed the password, for this answer or an earlier
+    one (`this`, `earlier`).
     """
 
     answer: str
@@ -56,6 +58,8 @@ class ResolutionInput:
     evidence: str = ""
     insists: bool = False
     step_up: str = "none"
+    password_at_us: int | None = None
+    password_for: str = ""
 
 
 @dataclass(slots=True)
@@ -185,6 +189,9 @@ class Resolution:
     rationale: str | None
     reference: str
     evidence: str
+    step_up: str = "none"
+    password_at_us: int | None = None  # None also for resolutions that did not record it
+    password_for: str = ""
 
 
 def load_resolutions(effect: Effect) -> list[Resolution]:
@@ -201,8 +208,9 @@ def load_resolutions(effect: Effect) -> list[Resolution]:
 
 def _from_entry(entry: Any) -> Resolution:
     texts = orjson.loads(entry.text) if entry.text is not None else {}
+    facts = orjson.loads(entry.facts)
     return Resolution(
-        answer=orjson.loads(entry.facts)["answer"],
+        answer=facts["answer"],
         who=entry.who or entry.actor,
         actor=entry.actor,
         at_us=imported_entries.original_received_us(entry.source, entry.facts, entry.received_us),
@@ -211,6 +219,9 @@ def _from_entry(entry: Any) -> Resolution:
         rationale=texts.get("rationale"),
         reference=texts.get("reference", ""),
         evidence=texts.get("evidence", ""),
+        step_up=facts.get("step_up", "none"),
+        password_at_us=facts.get("password_at_us"),
+        password_for=facts.get("password_for", ""),
     )
 
 
@@ -256,7 +267,7 @@ def _check_texts(resolution: ResolutionInput) -> Refusal | None:
 def _record(
     row: EffectRow, resolution: ResolutionInput, decision: Verdict, user: User, now: int
 ) -> int:
-    facts = {
+    facts: dict[str, Any] = {
         "answer": resolution.answer,
         "seen": resolution.seen_version,
         "row": decision.row,
@@ -267,6 +278,9 @@ def _record(
         # A replay reads no bodies, and this reference takes precedence over those of agents.
         "named": bool(resolution.reference),
     }
+    if resolution.password_at_us is not None:
+        facts["password_at_us"] = resolution.password_at_us
+        facts["password_for"] = resolution.password_for
     texts = {
         "reference": resolution.reference,
         "rationale": resolution.rationale,

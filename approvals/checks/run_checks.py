@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from approvals.checks import earlier_denials
+from approvals.checks import earlier_denials, missing_evidence
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.contradiction_facts import load_contradiction_facts
 from approvals.checks.contradictions import find_contradictions
@@ -25,6 +25,8 @@ CHECKS: Final[dict[str, str]] = {
     "contradiction": "The claim contradicts the arguments.",
     "test_run": "The tests that the claim names failed or ran elsewhere.",
     earlier_denials.DENIED_BEFORE: "People refused the same, or something about the same thing.",
+    "missing_evidence": "The rule wants evidence that the request does not carry.",
+    "removed_commits": "A push is forced, and nobody sent the list of commits that it removes.",
 }
 
 
@@ -40,12 +42,14 @@ def check_requests(
     names = load_name_facts(project, requests)
     seen = load_contradiction_facts(project, requests)
     denials = earlier_denials.load_earlier_denials(project, requests)
+    evidence = missing_evidence.load_required_evidence(project, requests)
     results: dict[UUID, list[CheckResult]] = {request.gate: [] for request in requests}
     for request in requests:
         listed = results[request.gate]
         listed += find_lookalikes(request, names)
         listed += find_contradictions(request, seen[request.gate])
         listed += earlier_denials.find_earlier_denials(request, denials)
+        listed += missing_evidence.find_missing_evidence(request, evidence)
     return {
         gate: tuple(sorted(listed, key=lambda result: LEVELS.index(result.level)))
         for gate, listed in results.items()

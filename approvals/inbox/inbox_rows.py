@@ -194,7 +194,7 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
                 fits=sum(map(len, texts)) <= MAX_GLANCE_CHARACTERS
                 and sum(text.count("\n") for text in texts) < MAX_GLANCE_LINES,
                 takes=destructive_pushes.describe_destructive_push(
-                    gate.tool, value, plan.get("preconditions")
+                    gate.tool, value, plan.get("preconditions"), gate.effect_ref
                 ),
                 before=earlier.get(gate.id),
                 reused=not reused.isdisjoint(tried.get(gate.id, ())),

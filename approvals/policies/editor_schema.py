@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from approvals.gates import statuses
 from approvals.policies import policies_yaml as rules
-from approvals.policies.requirement import REQUEST_PARTIES
+from approvals.policies.requirement import REQUEST_PARTIES, WARNED_PROOFS
 from approvals.policies.working_hours import WEEKDAYS
 from ledger.tools.predicates import ARGUMENT_OPERATORS, ORDER_OPERATORS
 from ledger.tools.predicates_yaml import LONGEST_PATH
@@ -169,8 +169,39 @@ def _require() -> dict[str, Any]:
         "decide_within": _LENGTH,
         "valid_for": _LENGTH,
         "self_approval": {"type": "boolean"},
+        "evidence": _evidence(),
+        "proof_on_warning": {
+            "enum": list(WARNED_PROOFS),
+            "description": "Least proof of an approval while a check of the request warns.",
+        },
     }
     return _object({name: properties[name] for name in rules.REQUIRE_KEYS}, ())
+
+
+def _evidence() -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "ticket": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 100,
+            "pattern": r"^\S*[^\s*?]\S*$",
+            "description": "Glob that a word of the request's own fields must match.",
+        },
+        **{name: {"const": True} for name in rules.EVIDENCE_FLAGS},
+        "arguments": _list(
+            {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": rules.LONGEST_PATH,
+                "pattern": r"^[^.]+(\.[^.]+)*$",
+            }
+        ),
+    }
+    description = "What the request itself must carry; what is missing is shown as a warning."
+    return _object({name: properties[name] for name in rules.EVIDENCE_KEYS}, ()) | {
+        "minProperties": 1,
+        "description": description,
+    }
 
 
 def _list(items: dict[str, Any]) -> dict[str, Any]:

@@ -233,7 +233,10 @@ def evaluate_rules(
             max(rule.asks.minimum for rule in asking_rules),
             all(_is_exemptible(rule.exemptible, policy_input) for rule in asking_rules),
         )
-        return PolicyDecision("ask", strictest.id, strictest.asks, error, suspendable, suspension)
+        requirement = strictest.asks
+        if len(asking_rules) > 1:
+            requirement = requirement.combine_warnings(rule.asks for rule in asking_rules)
+        return PolicyDecision("ask", strictest.id, requirement, error, suspendable, suspension)
     if allowing_rule:
         return PolicyDecision("allow", allowing_rule, None)
     is_harmless = policy_input.declared and policy_input.tool_class == "read_only"

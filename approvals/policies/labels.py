@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from approvals.gates.statuses import RISKS
-from approvals.policies.requirement import Requirement
+from approvals.policies.requirement import RequiredEvidence, Requirement
 
 _LISTS: Final = {
     "tools": "tool",
@@ -44,6 +44,12 @@ _PARTIES: Final = {
 _STEP_UPS: Final = {
     "reauth": "with a password",
     "typed_digest": "with a password and the intent code",
+}
+
+WARNED_PROOF_LABELS: Final = {
+    "reauth": "a password",
+    "typed_digest": "a password and the intent code",
+    "typed_name": "a password, the intent code and the name typed from your own records",
 }
 
 
@@ -100,11 +106,32 @@ def describe_requirement(requirement: Requirement) -> str:
         ticket = f", with a ticket like {requirement.ticket}" if requirement.ticket else ""
         when = "a reason" if requirement.rationale == "always" else "a reason to deny"
         parts.append(f"{when} of {requirement.rationale_characters} characters or more{ticket}")
+    if requirement.evidence:
+        parts.append(f"the request names {describe_evidence(requirement.evidence)}")
+    if requirement.proof_on_warning:
+        parts.append(f"on a warning with {WARNED_PROOF_LABELS[requirement.proof_on_warning]}")
     if requirement.deny_threshold > 1:
         parts.append(f"{requirement.deny_threshold} denials to deny")
     parts.append(f"decide within {format_duration(requirement.decide_within_s)}")
     parts.append(f"approval valid {format_duration(requirement.valid_for_s)}")
     return "\N{NO-BREAK SPACE}· ".join(parts)
+
+
+def describe_evidence(evidence: RequiredEvidence) -> str:
+    """List what a request must carry: a ticket like OPS-*, removed commits, row count."""
+    parts = [f"a ticket like {glob}" for glob in evidence.tickets]
+    flags = {
+        "removed commits": evidence.removed_commits,
+        "plan hash": evidence.plan_hash,
+        "row count": evidence.row_count,
+    }
+    parts += [name for name, is_required in flags.items() if is_required]
+    return ", ".join([*parts, *map(format_argument_path, evidence.arguments)])
+
+
+def format_argument_path(path: str) -> str:
+    """Format the path of an argument as words: `plan_hash` as plan hash."""
+    return path.replace("_", " ").replace("-", " ")
 
 
 def format_duration(seconds: int) -> str:

@@ -14,7 +14,14 @@ from yaml.nodes import Node, ScalarNode
 
 from accounts.models import REF_CLASSES
 from approvals.gates import statuses
-from approvals.policies.requirement import DEFAULT_REQUIREMENT, REQUEST_PARTIES, Requirement
+from approvals.policies.requirement import (
+    DEFAULT_REQUIREMENT,
+    NO_EVIDENCE,
+    REQUEST_PARTIES,
+    WARNED_PROOFS,
+    RequiredEvidence,
+    Requirement,
+)
 from approvals.policies.working_hours import WEEKDAYS, parse_clock_time
 from db import yaml_reader
 from db.yaml_reader import DocumentError, make_document_error
@@ -78,7 +85,11 @@ REQUIRE_KEYS: Final = (
     "decide_within",
     "valid_for",
     "self_approval",
+    "evidence",
+    "proof_on_warning",
 )
+EVIDENCE_FLAGS: Final = ("removed_commits", "plan_hash", "row_count")
+EVIDENCE_KEYS: Final = ("ticket", *EVIDENCE_FLAGS, "arguments")
 RATIONALE_KEYS: Final = ("on", "minimum_characters", "ticket")
 
 
@@ -309,8 +320,54 @@ def _require(node: Node, label: str, match: dict[str, Any]) -> Requirement:
         )
     if "rationale" in fields:
         values |= _rationale(fields["rationale"], label_of_require)
+    if "evidence" in fields:
+        values["evidence"] = _evidence(fields["evidence"], f"evidence in {label_of_require}")
+    if "proof_on_warning" in fields:
+        values["proof_on_warning"] = yaml_reader.expect_choice(
+            fields["proof_on_warning"], f"proof_on_warning in {label_of_require}", WARNED_PROOFS
+        )
     values |= _self_approval(fields, label_of_require, match)
     return Requirement(**values)
+
+
+def _evidence(node: Node, label: str) -> RequiredEvidence:
+    """Parse what a request must carry: at least one item, and no item that is false."""
+    fields = yaml_reader.expect_mapping(node, label, EVIDENCE_KEYS)
+    values: dict[str, Any] = {}
+    if "ticket" in fields:
+        glob = yaml_reader.expect_text(fields["ticket"], f"ticket of {label}", 100)
+        if not glob.strip("*?"):
+            raise make_document_error(
+                fields["ticket"],
+                f"ticket of {label} matches every word; write a glob such as OPS-*.",
+            )
+        if any(map(str.isspace, glob)):
+            raise make_document_error(
+                fields["ticket"], f"ticket of {label} must match one word; remove its blanks."
+            )
+        values["tickets"] = (glob,)
+    for key in EVIDENCE_FLAGS:
+        if key in fields:
+            if not yaml_reader.expect_boolean(fields[key], f"{key} of {label}"):
+                raise make_document_error(
+                    fields[key], f"{key} of {label} can only be true; remove it to require nothing."
+                )
+            values[key] = True
+    if "arguments" in fields:
+        paths = _texts(fields["arguments"], f"arguments of {label}", LONGEST_PATH)
+        for path in paths:
+            if not all(path.split(".")):
+                raise make_document_error(
+                    fields["arguments"],
+                    f"path {path!r} of {label} has an empty step between its dots.",
+                )
+        values["arguments"] = tuple(paths)
+    evidence = RequiredEvidence(**values)
+    if evidence == NO_EVIDENCE:
+        raise make_document_error(
+            node, f"{label} requires nothing; name one of {', '.join(EVIDENCE_KEYS)}."
+        )
+    return evidence
 
 
 def _self_approval(fields: dict[str, Node], label: str, match: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,8 @@ class RuleStatistics:
             )
         if quick is not None and self.votes >= _MIN_SAMPLE and quick >= 0.2:
             hints.append(
-                f"{quick:.0%} of the votes came within 2 s of the page: too quick to have read it."
+                f"{quick:.0%} of the votes came within 2 s of the first view: "
+                "too quick to have read it."
             )
         if self.requests >= _MIN_SAMPLE and self.expired / self.requests >= 0.2:
             hints.append(

@@ -1,14 +1,15 @@
 """Context of a gate page: earlier request, neighbouring effects (fact 7), votes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from django.db.models import OuterRef, Subquery
+from django.db.models import Min, OuterRef, Subquery
 from django.db.models.functions import Substr
 
 from accounts.people import find_recent_password_giver
+from approvals.gates.statuses import US
 from approvals.labels import UNCOUNTED_LABELS
 from approvals.models import Gate, Vote
 from approvals.policies.policy_inputs import load_plan_body
@@ -116,7 +117,10 @@ def _build_step(effect: Any, rel: str) -> ChainStep:
 class VoteView:
     """A vote with its reason. `same`: its card has the hash of the current card.
 
-    `uncounted` is the reason why an approval does not count; empty if it counts.
+    `uncounted` is the reason why an approval does not count; empty if it counts. `page_shown_us` is
+    when the voter's last page was made, and `first_shown_us` when any view first showed them the
+    request. `warnings` are the check ids that the page showed, None if not recorded; `proof` is the
+    strongest that was given, `password_for` whether for this vote or an earlier answer.
     """
 
     vote: Vote
@@ -124,40 +128,100 @@ class VoteView:
     same: bool
     uncounted: str
     giver: str = ""  # who set the voter's password shortly before
+    first_shown_us: int = 0
+    page_shown_us: int = 0
+    warnings: tuple[str, ...] | None = None
+    proof: str = "none"
+    password_for: str = ""
+    typed_names: tuple[str, ...] = ()
 
     @property
     def ruled_in_us(self) -> int:
-        """Time from showing the page to the vote, in microseconds."""
-        return self.vote.voted_at_us - self.vote.shown_at_us
+        """Time from first showing the request to the vote, in microseconds."""
+        return self.vote.voted_at_us - self.first_shown_us
+
+    @property
+    def page_open_us(self) -> int:
+        """Time from making the last page to the vote, in microseconds."""
+        return self.vote.voted_at_us - self.page_shown_us
+
+    @property
+    def is_reopened(self) -> bool:
+        """True if the request was first shown before the page that the vote came from."""
+        return self.page_shown_us - self.first_shown_us >= US
 
 
 def load_votes(gate: Gate, card_sha256: str) -> list[VoteView]:
-    """Load the votes of a gate, in order."""
+    """Load the votes of a gate, in order.
+
+    At most four queries; one more if a vote does not record when the request was first shown.
+    """
     rows = list(Vote.objects.filter(gate=gate).select_related("user__person").order_by("position"))
-    texts = dict(
-        Body.objects.filter(entry__in=[vote.position for vote in rows]).values_list(
-            "entry_id", "text"
-        )
-    )
-    reasons = {position: orjson.loads(text).get("reason", "") for position, text in texts.items()}
-    faulty = (
-        {
-            identity: UNCOUNTED_LABELS[fault]
-            for identity, fault in load_uncounted_approvals(gate).items()
-        }
-        if rows
-        else {}
-    )
+    if not rows:
+        return []
+    body = Body.objects.filter(entry=OuterRef("position")).values("text")
+    recorded = Entry.objects.filter(position__in=[vote.position for vote in rows])
+    facts: dict[int, dict[str, Any]] = {}
+    texts: dict[int, dict[str, Any]] = {}
+    for position, fact, text in recorded.annotate(text=Subquery(body)).values_list(
+        "position", "facts", "text"
+    ):
+        facts[position] = orjson.loads(fact)
+        texts[position] = orjson.loads(text) if text else {}
+    unrecorded = [vote for vote in rows if "first_shown_us" not in facts.get(vote.position, {})]
+    first_views = _load_first_views(gate, unrecorded) if unrecorded else {}
+    faulty = {
+        identity: UNCOUNTED_LABELS[fault]
+        for identity, fault in load_uncounted_approvals(gate).items()
+    }
     return [
-        VoteView(
+        _build_vote_view(
             vote,
-            reasons.get(vote.position, ""),
-            vote.card_sha256 == card_sha256,
-            faulty.get(vote.id, ""),
-            find_recent_password_giver(vote.user, vote.voted_at_us),
+            facts.get(vote.position, {}),
+            texts.get(vote.position, {}),
+            same=vote.card_sha256 == card_sha256,
+            uncounted=faulty.get(vote.id, ""),
+            first_view_us=first_views.get(vote.actor, vote.shown_at_us),
         )
         for vote in rows
     ]
+
+
+def _build_vote_view(
+    vote: Vote,
+    facts: Mapping[str, Any],
+    texts: Mapping[str, Any],
+    *,
+    same: bool,
+    uncounted: str,
+    first_view_us: int,
+) -> VoteView:
+    """Build the view of a vote from its row and entry; older entries record less."""
+    return VoteView(
+        vote,
+        texts.get("reason", ""),
+        same,
+        uncounted,
+        find_recent_password_giver(vote.user, vote.voted_at_us),
+        first_shown_us=facts.get("first_shown_us", min(first_view_us, vote.shown_at_us)),
+        page_shown_us=facts.get("page_shown_us", vote.shown_at_us),
+        warnings=tuple(facts["warnings"]) if "warnings" in facts else None,
+        proof=facts.get("proof", vote.step_up),
+        password_for=facts.get("password_for", ""),
+        typed_names=tuple(texts.get("typed_names", ())),
+    )
+
+
+def _load_first_views(gate: Gate, votes: Iterable[Vote]) -> dict[str, int]:
+    """Return when a gate was first shown to voters, by pseudonym. One query."""
+    views = Entry.objects.filter(
+        project=gate.project_id,
+        effect=gate.effect_id,
+        subject=gate.id,
+        kind="access.viewed",
+        actor__in={vote.actor for vote in votes},
+    )
+    return dict(views.values_list("actor").annotate(first=Min("received_us")).order_by())
 
 
 def load_actor_and_reason(gate: Gate, kind: str) -> tuple[str, str]:

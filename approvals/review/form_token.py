@@ -1,5 +1,6 @@
 """The vote form: the signed token of what a reviewer's page showed, and its access record."""
 
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import orjson
@@ -7,10 +8,12 @@ from django.db import transaction
 
 from accounts.models import Membership
 from accounts.people import ensure_pseudonym
+from approvals.checks.results import CheckResult
 from approvals.confirmation import AnswerForm
 from approvals.models import Gate, Vote
 from approvals.review.card import Card
 from approvals.voting.votes import MAX_VOTE_REASON, ShownGate
+from approvals.voting.warned_proof import find_unseen_warnings
 from db.clock import now_us
 from journal import entries
 from journal.entries import SYSTEM_SOURCE
@@ -31,8 +34,13 @@ class PageSnapshot(NamedTuple):
     votes: int
 
 
-def sign_gate_snapshot(gate: Gate, membership: Membership, card: Card, votes: int) -> str:
-    """Return the token for the form of `gate` on the current page of `membership`."""
+def sign_gate_snapshot(
+    gate: Gate, membership: Membership, card: Card, votes: int, warnings: Sequence[str] = ()
+) -> str:
+    """Return the token for the form of `gate` on the current page of `membership`.
+
+    `warnings` are the check ids of the warnings that the page shows.
+    """
     value = [
         gate.id.hex,
         gate.version,
@@ -42,6 +50,7 @@ def sign_gate_snapshot(gate: Gate, membership: Membership, card: Card, votes: in
         now_us(),
         gate.decide_by_us,
         votes,
+        list(warnings),
     ]
     return VOTE_FORM.sign_page(value, membership)
 
@@ -54,12 +63,21 @@ def verify_gate_snapshot(token: str, gate: Gate, membership: Membership) -> Page
     value = VOTE_FORM.verify_page(token, membership)
     if value is None:
         return None
-    seen = PageSnapshot(value[0], ShownGate(*value[1:6]), *value[6:])
+    *shown, decide_by_us, votes = value[1:8]
+    warnings = value[8] if len(value) > 8 else []  # a page from before this version has none
+    seen = PageSnapshot(
+        value[0], ShownGate(*shown)._replace(warnings=tuple(warnings)), decide_by_us, votes
+    )
     return seen if seen.gate == gate.id.hex else None
 
 
-def diff_snapshot(seen: PageSnapshot, gate: Gate, card: Card) -> list[tuple[str, str, str]]:
-    """List changes since the page was made: (name, as shown, now), times in µs."""
+def diff_snapshot(
+    seen: PageSnapshot, gate: Gate, card: Card, checks: Iterable[CheckResult] = ()
+) -> list[tuple[str, str, str]]:
+    """List changes since the page was made: (name, as shown, now), times in µs.
+
+    A warning of `checks` that the page did not show is listed by its title.
+    """
     changed = []
     if seen.shown.digest != gate.digest:
         changed.append(
@@ -74,6 +92,8 @@ def diff_snapshot(seen: PageSnapshot, gate: Gate, card: Card) -> list[tuple[str,
         changed.append(("Answers", str(seen.votes), str(votes)))
     if seen.decide_by_us != gate.decide_by_us:
         changed.append(("Open until", str(seen.decide_by_us), str(gate.decide_by_us)))
+    unseen = find_unseen_warnings(checks, seen.shown.warnings)
+    changed += [("Warning", "not shown", result.title) for result in unseen]
     if not changed and seen.shown.version != gate.version:
         changed.append(("Version", str(seen.shown.version), str(gate.version)))
     return changed

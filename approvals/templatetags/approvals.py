@@ -1,5 +1,6 @@
 """Template tags of the approval pages."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 from uuid import UUID
@@ -9,12 +10,13 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from approvals import labels
+from approvals.confirmation import FOR_THIS
 from approvals.diff.unified import DiffRow
 from approvals.inbox.inbox_rows import InboxRow as Entry
 from approvals.models import Gate, Vote
 from approvals.policies.engine import is_production_name
 from approvals.review.card import MAX_GLANCE_LINES, SOURCE_AGENT, SOURCE_UNKNOWN, CardLine
-from approvals.review.context import ChainStep
+from approvals.review.context import ChainStep, VoteView
 from db.clock import now_us
 from ledger.models import Effect
 from web import untrusted_text
@@ -114,18 +116,39 @@ _ENTRY: Final = (
 
 
 @register.filter
-def reauthentication(vote: Vote) -> SafeString:
-    """Describe the step-up of an approval and its time.
-
-    A password counts for 5 minutes, so it may have been given for an earlier vote.
-    """
+def reauthentication(row: VoteView) -> SafeString:
+    """Describe the step-up of an approval: what was typed, and whether for this vote."""
+    vote = row.vote
     code = vote.step_up == "typed_digest"
     if vote.password_at_us is None:
         return SafeString("With code and password" if code else "With password")
-    earlier = vote.voted_at_us - vote.password_at_us
-    when = f"{elapsed(earlier)} before" if earlier >= 2 * _US else "with the answer"
-    given = format_markup("Password given {}, {}", moment(vote.password_at_us, "time"), when)
+    given = password_given(vote.password_at_us, vote.voted_at_us, row.password_for)
     return format_markup("Code typed. {}", given) if code else given
+
+
+@register.simple_tag
+def password_given(given_at_us: int | None, answered_at_us: int, password_for: str) -> SafeString:
+    """Describe when a password was given: for this answer, or in the five minutes before.
+
+    Answers from before the record named it count as proved by a password of the last two seconds.
+    """
+    if given_at_us is None:
+        return SafeString("Password given")
+    earlier = max(0, answered_at_us - given_at_us)
+    at = moment(given_at_us, "time")
+    if password_for == FOR_THIS or (not password_for and earlier < 2 * _US):
+        return format_markup("Password given for this answer, {}", at)
+    return format_markup(
+        "Password given {} before, {}, not for this answer; it counts for 5 minutes",
+        elapsed(earlier),
+        at,
+    )
+
+
+@register.filter
+def warning_names(checks: Iterable[str]) -> str:
+    """List the checks that warned: lookalike, missing evidence."""
+    return ", ".join(dict.fromkeys(check.replace("_", " ") for check in checks))
 
 
 _VOTE_STATES: Final = {  # answer -> class, shape in the sprite, text

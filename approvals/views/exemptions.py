@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from accounts.access import MemberRequest, has_role, member_required, role_required
 from approvals import confirmation, exemptions
+from approvals.confirmation import GivenProof
 from approvals.gates.statuses import STEP_UPS
 from approvals.models import Exemption
 from approvals.policies import policies
@@ -121,8 +122,8 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
             code = exemptions.compute_exemption_code(
                 project.pk, request.user.pk, *(cleaned[name] for name in ExemptionForm.base_fields)
             )
-            errors = _check_step_up(request, code)
-            if errors is not None:
+            proof = _check_step_up(request, code)
+            if proof.password_at_us is None:
                 context = {
                     "scope": scope,
                     "session": session,
@@ -130,14 +131,14 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
                     "people": people,
                     "form": form,
                 }
-                return _render_confirm(request, code, errors, context)
+                return _render_confirm(request, code, proof.errors, context)
             with transaction.atomic(durable=True):
                 granted = exemptions.create_exemption(
                     project,
                     ends_at_us=ends_at_us,
                     user=request.user,
                     session=session,
-                    **_step_up_values(request),
+                    **_step_up_values(proof),
                     **scope,
                 )
         except ChangeRefused as refusal:
@@ -160,12 +161,12 @@ def confirm_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
         request.membership.project.exemptions, pk=exemption
     )
     code = exemptions.compute_exemption_code(exemption_row.id, request.user.pk)
-    errors = _check_step_up(request, code) if request.method == "POST" else {}
-    if errors is None:
+    proof = _check_step_up(request, code) if request.method == "POST" else GivenProof({})
+    if proof.password_at_us is not None:
         try:
             with transaction.atomic(durable=True):
                 exemptions.confirm_exemption_grant(
-                    exemption_row, request.user, **_step_up_values(request)
+                    exemption_row, request.user, **_step_up_values(proof)
                 )
         except ChangeRefused as refusal:
             messages.error(request, str(refusal), extra_tags="failed")
@@ -182,24 +183,22 @@ def confirm_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
         "people": exemption_row.minimum,
     }
     return _render_confirm(
-        request, code, errors, context | {"grantors": exemptions.load_grantors(exemption_row)}
+        request, code, proof.errors, context | {"grantors": exemptions.load_grantors(exemption_row)}
     )
 
 
-def _check_step_up(request: MemberRequest, code: str) -> dict[str, str] | None:
-    """Return what is wrong with code or password, by field.
-
-    Empty if neither was sent; None if both are right.
-    """
+def _check_step_up(request: MemberRequest, code: str) -> GivenProof:
+    """Check code and password; a proof without errors and time if neither was sent."""
     if "code" not in request.POST:
-        return {}
-    return confirmation.check_step_up(request, STEP_UPS[-1], code) or None
+        return GivenProof({})
+    return confirmation.check_step_up(request, STEP_UPS[-1], code)
 
 
-def _step_up_values(request: MemberRequest) -> dict[str, Any]:
+def _step_up_values(proof: GivenProof) -> dict[str, Any]:
     return {
         "step_up": STEP_UPS[-1],
-        "password_at_us": confirmation.password_given_at_us(request),
+        "password_at_us": proof.password_at_us,
+        "password_for": proof.password_for,
     }
 
 
@@ -210,6 +209,7 @@ def _render_confirm(
         "code": code,
         "errors": errors,
         "password": not confirmation.is_recently_proved(request),
+        "password_until_us": confirmation.password_counts_until_us(request),
     }
     return render(
         request, "approvals/confirm_exemption.html", context, status=422 if errors else 200

@@ -22,9 +22,10 @@ from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
 from approvals.inbox import inbox_queries, updates
 from approvals.models import Gate
 from approvals.policies import policy_inputs
-from approvals.review import card, form_token, similar, warnings
+from approvals.review import card, changed_requests, form_token, similar, warnings
 from approvals.review import context as review_context
 from approvals.views import drafts
+from approvals.voting import warned_proof
 from approvals.voting.eligibility import check_eligibility, load_current_requirement
 from db.clock import now_us
 from ledger import resolutions, same_calls, violations
@@ -176,6 +177,7 @@ def gate_context(
     outside = warnings.find_outside_hours({gate.id: (gate.policy_set_id, gate.requested_at_us)})
     checked = build_checked_request(gate, gate.effect, plan)
     checks = run_checks.check_requests(gate.project_id, [checked]).get(gate.id, ())
+    proof = warned_proof.decide_approval_proof(requirement, checks)
     may_deny = eligibility.refusal is None or eligibility.refusal[0] == "self_approval"
     return {
         "gate": gate,
@@ -196,7 +198,7 @@ def gate_context(
         "why_ended": labels.END_REASON_LABELS.get(gate.reason, ""),
         "earlier": review_context.load_earlier_version(gate, plan),
         "destructive": destructive_pushes.describe_destructive_push(
-            gate.tool, plan.get("arguments"), plan.get("preconditions")
+            gate.tool, plan.get("arguments"), plan.get("preconditions"), gate.effect.ref
         ),
         "similar": similar.load_similar_decisions(gate, plan),
         "outside": outside.get(gate.id),
@@ -214,12 +216,18 @@ def gate_context(
         "may_rule": may_rule,
         "may_deny": may_deny,
         "can_vote": undecided and may_deny and may_rule,
-        "step_up": requirement.step_up,
+        "step_up": proof.step_up,
+        "names_to_type": proof.names,
+        "successor": changed_requests.find_successor(gate)
+        if gate.status not in OPEN_STATUSES
+        else None,
         "reason_needed": bool(requirement.reason_of_yes),
         "least_reason": max(MIN_REASON_CHARS, requirement.rationale_characters),
         "ticket": requirement.ticket,
         "code": card.confirmation_code(shown.intent),
-        "token": form_token.sign_gate_snapshot(gate, request.membership, shown, len(votes)),
+        "token": form_token.sign_gate_snapshot(
+            gate, request.membership, shown, len(votes), warned_proof.list_warnings(checks)
+        ),
         "requested_lately": now - gate.requested_at_us < DAY_US,
         "left_s": max(0, (gate.decide_by_us - now) // US),
         "permission_left_s": max(0, ((gate.permission_until_us or now) - now) // US),

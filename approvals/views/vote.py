@@ -17,18 +17,29 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.access import MemberRequest, role_required
 from approvals import confirmation, labels
+from approvals.checks.results import CheckResult
+from approvals.confirmation import GivenProof
 from approvals.gates import gates
 from approvals.gates.statuses import VOTE_ANSWERS
 from approvals.inbox import inbox_queries
 from approvals.models import Gate
+from approvals.policies import policy_inputs
 from approvals.policies.engine import Requirement
-from approvals.review import card, form_token
+from approvals.review import card, changed_requests, form_token
 from approvals.review.form_token import TICK_NAMES, VOTE_FORM, PageSnapshot
 from approvals.views import drafts
 from approvals.views.inbox import gate_context, load_gate_of_request
 from approvals.voting import votes
 from approvals.voting.eligibility import load_current_requirement
 from approvals.voting.votes import VoteResult
+from approvals.voting.warned_proof import (
+    MAX_TYPED_CHARACTERS,
+    ApprovalProof,
+    decide_approval_proof,
+    find_unseen_warnings,
+    find_wrong_names,
+    load_request_checks,
+)
 from db import retry
 from web.untrusted_text import format_markup
 
@@ -58,6 +69,7 @@ class DraftContext(NamedTuple):
     """A draft and what decides whether its form is acceptable now.
 
     `shown` is None if the token of the page is not valid. `ended` is why the gate takes no votes.
+    `checks` are the results of the request's checks, as of now.
     """
 
     gate: Gate
@@ -66,11 +78,26 @@ class DraftContext(NamedTuple):
     card: card.Card
     requirement: Requirement
     ended: tuple[str, str] | None
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def proof(self) -> ApprovalProof:
+        """The proof that the answer needs; only approvals need any."""
+        if self.draft["answer"] != "approve":
+            return ApprovalProof("none")
+        return decide_approval_proof(self.requirement, self.checks)
 
     @property
     def step_up(self) -> str:
-        """The step-up that the answer needs; only approvals need any."""
-        return self.requirement.step_up if self.draft["answer"] == "approve" else "none"
+        """The step-up that the answer needs."""
+        return self.proof.step_up
+
+    @property
+    def is_warned(self) -> bool:
+        """True for an approval despite a warning: the confirm page repeats the warnings."""
+        return self.draft["answer"] == "approve" and any(
+            result.is_warning for result in self.checks
+        )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -87,7 +114,7 @@ def vote_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     refusal = decide_vote_draft(context)
     if refusal is not None:
         return _render_draft_refusal(request, context, refusal)
-    if not request.POST.get("settled") or context.step_up != "none":
+    if not request.POST.get("settled") or context.step_up != "none" or context.is_warned:
         VOTE_FORM.store_draft(request, gate_row.id, context.draft)
         return redirect("gate_confirm", gate=gate_row.id)
     return _record_vote(request, context)
@@ -96,28 +123,44 @@ def vote_page(request: MemberRequest, gate: UUID) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("reviewer")
 def confirm_vote_page(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """Show what would run and ask to confirm, with code and password if required."""
+    """Show what would run and ask to confirm, with code and password if required.
+
+    A poll (`since`) gets 204 while the answer could be recorded, otherwise why not. A POST is
+    refused for the same reasons before its password is read.
+    """
     gate_row = load_gate_of_request(request, gate)
     draft = VOTE_FORM.load_draft(request, gate_row.id)
+    is_poll = request.headers.get("HX-Request") == "true" and "since" in request.GET
     if draft is None or not draft["answer"]:  # no draft, or only a kept reason
+        if is_poll:
+            return _render_ended_form(request, gate_row, VOTE_DRAFT_GONE)
         if request.method != "POST":
             return redirect("gate", gate=gate_row.id)
         return render_refusal(request, gate_row.id, VOTE_DRAFT_GONE)
     context = load_draft_context(request, gate_row, draft)
     refusal = decide_vote_draft(context)
+    if is_poll:
+        if refusal is None:
+            return HttpResponse(status=204)
+        return _render_ended_form(request, gate_row, refusal)
     if request.method != "POST":
         # A changed request is refused after the POST: the confirm page shows what would run now.
         if refusal is not None and gate_row.status != "pending":
             return _render_draft_refusal(request, context, refusal)
+        form_token.record_gate_view(gate_row, request.membership)
         return _render_confirm(request, context)
     if not VOTE_FORM.is_shown_draft(request, draft):
         return _render_confirm(request, context, other=True)
     if refusal is not None:
         return _render_draft_refusal(request, context, refusal)
-    errors = confirmation.check_step_up(request, context.step_up, _code(gate_row))
-    if errors:
-        return _render_confirm(request, context, errors=errors)
-    return _record_vote(request, context)
+    names = context.proof.names
+    wrong_names = find_wrong_names(names, _read_names(request, len(names)))
+    if wrong_names:
+        return _render_confirm(request, context, wrong_names=wrong_names)
+    proof = confirmation.check_step_up(request, context.step_up, _code(gate_row))
+    if proof.errors:
+        return _render_confirm(request, context, errors=proof.errors)
+    return _record_vote(request, context, proof)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -200,23 +243,25 @@ def render_refusal(
 
 def load_draft_context(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> DraftContext:
     """Load what decides whether a draft is acceptable, as of now and without locks."""
+    plan = policy_inputs.load_plan_body(gate.plan_position)
     return DraftContext(
         gate=gate,
         draft=draft,
         shown=form_token.verify_gate_snapshot(draft["seen"], gate, request.membership),
-        card=card.build_card(gate),
+        card=card.build_card(gate, plan),
         requirement=load_current_requirement(gate),
         ended=votes.explain_ended_gate(gate) if gate.status != "pending" else None,
+        checks=load_request_checks(gate, gate.effect, plan),
     )
 
 
 def decide_vote_draft(context: DraftContext) -> tuple[str, str] | None:
-    """Refuse a draft that fails a check of its form: token, ticks, missing reason. Pure.
+    """Refuse a draft that fails a check of its form: token, warnings, ticks, reason. Pure.
 
     A draft about an ended gate is refused before the step-up: people who give code and password
     expect a recorded vote.
     """
-    gate, draft, shown, current_card, requirement, ended = context
+    gate, draft, shown, current_card, requirement, ended, checks = context
     if shown is None or draft["answer"] not in VOTE_ANSWERS:
         return STALE_VOTE_FORM
     if ended is not None:
@@ -228,6 +273,8 @@ def decide_vote_draft(context: DraftContext) -> tuple[str, str] | None:
         current_card.sha256,
     ):
         return CHANGED_GATE
+    if draft["answer"] == "approve" and find_unseen_warnings(checks, page.warnings):
+        return votes.UNSEEN_WARNING
     if draft["answer"] == "approve" and current_card.hidden and not draft["hidden_seen"]:
         return HIDDEN_NOT_SEEN
     if draft["answer"] == "approve" and current_card.long and not draft["all_read"]:
@@ -243,8 +290,8 @@ def _render_draft_refusal(
 ) -> HttpResponse:
     """Render the refusal of a draft, with what changed; ticks count only for the same page."""
     differences = (
-        form_token.diff_snapshot(context.shown, context.gate, context.card)
-        if refusal is CHANGED_GATE and context.shown is not None
+        form_token.diff_snapshot(context.shown, context.gate, context.card, context.checks)
+        if refusal in (CHANGED_GATE, votes.UNSEEN_WARNING) and context.shown is not None
         else ()
     )
     return render_refusal(
@@ -265,14 +312,36 @@ def _code(gate: Gate) -> str:
     return card.confirmation_code(gate.effect.intent_digest)
 
 
+def _read_names(request: MemberRequest, count: int) -> list[str]:
+    """Return the names that the person typed on the confirm page."""
+    return [
+        request.POST.get(f"name-{number}", "")[:MAX_TYPED_CHARACTERS] for number in range(count)
+    ]
+
+
+def _render_ended_form(
+    request: MemberRequest, gate: Gate, refusal: tuple[str, str]
+) -> HttpResponse:
+    """Render what replaces an open confirm page: why, the successor, and no field."""
+    context = {
+        "gate": gate,
+        "refusal": refusal,
+        "successor": changed_requests.find_successor(gate) if gate.status != "pending" else None,
+    }
+    return render(request, "approvals/_ended_form.html", context)
+
+
 def _render_confirm(
     request: MemberRequest,
     context: DraftContext,
     *,
     errors: dict[str, str] | None = None,
+    wrong_names: dict[int, str] | None = None,
     other: bool = False,
 ) -> HttpResponse:
-    gate, draft = context.gate, context.draft
+    gate, draft, proof = context.gate, context.draft, context.proof
+    typed = [""] * len(proof.names) if other else _read_names(request, len(proof.names))
+    refusals = wrong_names or {}
     return confirmation.render_confirm_page(
         request,
         "approvals/confirm.html",
@@ -285,16 +354,27 @@ def _render_confirm(
             "effect": gate.effect,
             "card": context.card,
             "verb": labels.VOTE_ANSWER_LABELS[draft["answer"]][1],
+            "checks": context.checks,
+            "warning_count": sum(result.is_warning for result in context.checks),
+            "despite": context.is_warned,
+            "names": [
+                {"number": at, "name": name, "typed": typed[at], "error": refusals.get(at, "")}
+                for at, name in enumerate(proof.names)
+            ],
+            "poll_url": f"{reverse('gate_confirm', args=[gate.id])}?since={gate.version}",
             "back": f"{_list_url(draft['list'])}open={gate.id}"
             if draft["from"] == "inbox"
             else reverse("gate", args=[gate.id]),
         },
         errors=errors,
         other=other,
+        refused=bool(wrong_names),
     )
 
 
-def _record_vote(request: MemberRequest, context: DraftContext) -> HttpResponse:
+def _record_vote(
+    request: MemberRequest, context: DraftContext, proof: GivenProof | None = None
+) -> HttpResponse:
     """Cast the vote of an accepted draft, and answer with the next request or the refusal."""
     gate, draft, shown, step_up = context.gate, context.draft, context.shown, context.step_up
     if shown is None:
@@ -308,16 +388,18 @@ def _record_vote(request: MemberRequest, context: DraftContext) -> HttpResponse:
             draft["reason"],
             shown.shown,
             step_up=step_up,
-            password_at_us=confirmation.password_given_at_us(request)
-            if step_up != "none"
-            else None,
+            password_at_us=proof.password_at_us if proof is not None else None,
+            password_for=proof.password_for if proof is not None else "",
+            typed_names=_read_names(request, len(context.proof.names)),
         )
     )
     VOTE_FORM.discard_draft(request, gate.id)
     if outcome.refusal is not None:
         now = load_gate_of_request(request, gate.id)
         differences = (
-            form_token.diff_snapshot(shown, now, card.build_card(now))
+            form_token.diff_snapshot(
+                shown, now, card.build_card(now), load_request_checks(now, now.effect)
+            )
             if outcome.refusal[0] == "stale_view"
             else ()
         )

@@ -5,6 +5,7 @@ page checked before; the database repeats the most important checks. Read `cast_
 loads a `VoteContext`, decides without the database, and writes the `VoteDecision`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ from django.db import IntegrityError, transaction
 
 from accounts.models import Membership
 from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
+from approvals.checks.results import CheckResult
 from approvals.gates import deadlines, gates
 from approvals.gates.deadlines import LockedGate
 from approvals.gates.statuses import (
@@ -41,15 +43,28 @@ from approvals.voting.eligibility import (
     lock_membership,
 )
 from approvals.voting.quorum import ApprovalVote
+from approvals.voting.warned_proof import (
+    ApprovalProof,
+    NameToType,
+    decide_approval_proof,
+    find_unseen_warnings,
+    find_wrong_names,
+    load_request_checks,
+)
 from db import raw_sql
 from db.clock import now_us
 from db.ids import new_uuid7
 from journal import entries
+from journal.models import Entry
 from sessions import messages
 
 MAX_VOTE_REASON: Final = 4000
 DEADLINE_EXTENSION_S: Final = 15 * 60
 OWN_PASSWORD_REQUIRED: Final = ("own_password", OWN_PASSWORD_REQUIRED_TEXT)
+UNSEEN_WARNING: Final = (
+    "stale_view",
+    "A check of this request warns since you opened your page. Read the warnings, then vote.",
+)
 _REASON_REQUIRED: Final = (
     "rationale_required",
     f"Give a reason of {MIN_REASON_CHARS} to {MAX_VOTE_REASON} characters.",
@@ -64,7 +79,7 @@ _VOTER_CONSTRAINTS: Final = (
 class ShownGate(NamedTuple):
     """What the voter's page showed of a gate, and when.
 
-    The gate's version and digest, the card's hash, and whether the page showed everything.
+    The gate's version and digest, the card's hash, whether the page showed everything, warnings.
     """
 
     version: int
@@ -72,6 +87,7 @@ class ShownGate(NamedTuple):
     card_sha256: str
     complete: bool
     at_us: int
+    warnings: tuple[str, ...] = ()  # check ids of the warnings that it showed, sorted
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +95,8 @@ class Ballot:
     """What a person votes: approve | deny | deny_session | request_changes.
 
     `step_up` is the strongest proof that the person just gave. `password_at_us` is when they typed
-    the password it rests on, up to five minutes earlier.
+    the password it rests on, up to five minutes earlier, and `password_for` whether for this answer
+    or an earlier one. `typed_names` are the names that they typed from their own records.
     """
 
     answer: str
@@ -87,6 +104,8 @@ class Ballot:
     shown: ShownGate
     step_up: str = "none"
     password_at_us: int | None = None
+    password_for: str = ""
+    typed_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +114,7 @@ class VoteContext:
 
     `ended` is why the gate takes no votes. `parties` have an interest in the effect now, in the
     order of REQUEST_PARTIES; `voter` has those at the gate's opening. `approvals` and `denials` are
-    the votes so far.
+    the votes so far. `checks` are the results of the request's checks, empty unless it is approved.
     """
 
     voter: Voter
@@ -110,6 +129,12 @@ class VoteContext:
     has_voted: bool = False
     approvals: tuple[ApprovalVote, ...] = ()
     denials: tuple[str, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
+
+    @property
+    def proof(self) -> ApprovalProof:
+        """What an approval needs, with the present warnings."""
+        return decide_approval_proof(self.requirement, self.checks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +151,7 @@ class VoteDecision:
     ruling: str = ""
     votes: int = 0
     uncounted: tuple[ApprovalVote, ...] = ()
+    names: tuple[NameToType, ...] = ()  # that the voter typed
 
 
 @dataclass(slots=True)
@@ -147,6 +173,8 @@ def cast_vote(
     *,
     step_up: str = "none",
     password_at_us: int | None = None,
+    password_for: str = "",
+    typed_names: Sequence[str] = (),
 ) -> VoteResult:
     """Vote on a gate; the other parameters are those of `Ballot`.
 
@@ -155,12 +183,14 @@ def cast_vote(
     step_up_required. Raises GateConflict when the gate or the people changed concurrently: run the
     transaction again.
     """
-    ballot = Ballot(answer, reason.strip(), shown, step_up, password_at_us)
+    ballot = Ballot(
+        answer, reason.strip(), shown, step_up, password_at_us, password_for, tuple(typed_names)
+    )
     locked = deadlines.lock_gate(gate)
     current_membership = lock_membership(membership)
     if current_membership is None:
         return VoteResult(locked.gate, NOT_A_REVIEWER)
-    context = load_vote_context(locked, current_membership)
+    context = load_vote_context(locked, current_membership, answer)
     decision = decide_vote(context, ballot)
     if decision.refusal is not None:
         return VoteResult(locked.gate, decision.refusal)
@@ -168,10 +198,13 @@ def cast_vote(
     return VoteResult(locked.gate, vote=vote)
 
 
-def load_vote_context(locked: LockedGate, membership: Membership) -> VoteContext:
+def load_vote_context(
+    locked: LockedGate, membership: Membership, answer: str = "approve"
+) -> VoteContext:
     """Load what decides the vote of a locked member on a locked gate.
 
-    The votes so far are read only while the gate is pending.
+    The votes so far are read only while the gate is pending, and the request is checked again only
+    for an approval: a warning never stands in the way of a denial.
     """
     row, gate, _at_us = locked
     requirement = load_current_requirement(gate, row)
@@ -195,6 +228,7 @@ def load_vote_context(locked: LockedGate, membership: Membership) -> VoteContext
         approvals=tuple(quorum.load_approvals([gate.id])[gate.id]),
         # The first denial ends the gate, unless the rule wants more.
         denials=tuple(denials.values_list("answer", flat=True)) if gate.deny_threshold > 1 else (),
+        checks=load_request_checks(gate, row) if answer == "approve" else (),
     )
 
 
@@ -223,6 +257,7 @@ def decide_vote(context: VoteContext, ballot: Ballot) -> VoteDecision:
         ruling=ruling,
         votes=len(context.approvals) + approves + len(denials),
         uncounted=tuple(approval for approval in context.approvals if approval.fault),
+        names=context.proof.names if approves else (),
     )
 
 
@@ -258,10 +293,14 @@ def _find_refusal(
             "stale_view",
             "Your page did not show everything that would run. Open the full arguments, then vote.",
         )
-    return _find_missing_proof(context.requirement, ballot)
+    if approves and find_unseen_warnings(context.checks, ballot.shown.warnings):
+        return UNSEEN_WARNING
+    return _find_missing_proof(context.requirement, context.proof, ballot)
 
 
-def _find_missing_proof(requirement: Requirement, ballot: Ballot) -> tuple[str, str] | None:
+def _find_missing_proof(
+    requirement: Requirement, proof: ApprovalProof, ballot: Ballot
+) -> tuple[str, str] | None:
     """Return what is missing of reason or proof, as a refusal."""
     if len(ballot.reason) > MAX_VOTE_REASON:
         return "rationale_required", f"A reason has at most {MAX_VOTE_REASON} characters."
@@ -277,14 +316,17 @@ def _find_missing_proof(requirement: Requirement, ballot: Ballot) -> tuple[str, 
                 "rationale_required",
                 f"Name a ticket like {requirement.ticket} in the reason.",
             )
-    if ballot.answer == "approve" and STEP_UPS.index(ballot.step_up) < STEP_UPS.index(
-        requirement.step_up
-    ):
+    if ballot.answer != "approve":
+        return None
+    wrong_names = find_wrong_names(proof.names, ballot.typed_names)
+    if wrong_names:
+        return "step_up_required", next(iter(wrong_names.values()))
+    if STEP_UPS.index(ballot.step_up) < STEP_UPS.index(proof.step_up):
         names = {
             "reauth": "your password",
             "typed_digest": "the intent code and your password",
         }
-        return "step_up_required", f"To approve this, give {names[requirement.step_up]}."
+        return "step_up_required", f"To approve this, give {names[proof.step_up]}."
     return None
 
 
@@ -312,17 +354,25 @@ def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteD
     """Write the vote and its entry."""
     gate, shown = locked.gate, ballot.shown
     identity = new_uuid7()
-    facts = {
+    first_shown_us = load_first_view_us(gate, ensure_pseudonym(user), shown.at_us)
+    facts: dict[str, object] = {
         "vote": ballot.answer,
         "card": shown.card_sha256,
         "shown_version": shown.version,
+        "first_shown_us": first_shown_us,
+        "page_shown_us": shown.at_us,
+        "warnings": list(shown.warnings),
         "step_up": ballot.step_up,
+        "proof": "typed_name" if decision.names else ballot.step_up,
     }
     if ballot.password_at_us is not None:
         facts["password_at_us"] = ballot.password_at_us
-    position = _record_vote_entry(
-        gate, "gate.voted", user, facts, {"reason": ballot.reason}, identity.hex
-    )
+    if ballot.password_for:
+        facts["password_for"] = ballot.password_for
+    body: dict[str, object] = {"reason": ballot.reason}
+    if decision.names:
+        body["typed_names"] = list(ballot.typed_names[: len(decision.names)])
+    position = _record_vote_entry(gate, "gate.voted", user, facts, body, identity.hex)
     vote = Vote(
         id=identity,
         project_id=gate.project_id,
@@ -334,13 +384,13 @@ def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteD
         card_sha256=shown.card_sha256,
         shown_version=shown.version,
         shown_digest=shown.digest,
-        shown_at_us=shown.at_us,
+        shown_at_us=first_shown_us,
         view_complete=shown.complete,
         step_up=ballot.step_up,
         password_at_us=ballot.password_at_us,
         reason_characters=len(ballot.reason),
         position=position,
-        voted_at_us=max(locked.at_us, shown.at_us),
+        voted_at_us=max(locked.at_us, shown.at_us, first_shown_us),
         own=decision.own,
     )
     values = [getattr(vote, name) for name in _VOTE_COLUMNS]
@@ -349,6 +399,22 @@ def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteD
         [raw_sql.vendor_id(value) if isinstance(value, UUID) else value for value in values],
     )
     return vote
+
+
+def load_first_view_us(gate: Gate, actor: str, page_us: int) -> int:
+    """Return when a gate was first shown to a person in any view, at the latest at `page_us`.
+
+    Every view records access.viewed. One query, by the index of the effect's entries.
+    """
+    views = Entry.objects.filter(
+        project=gate.project_id,
+        effect=gate.effect_id,
+        subject=gate.id,
+        kind="access.viewed",
+        actor=actor,
+    )
+    first = views.order_by("position").values_list("received_us", flat=True).first()
+    return page_us if first is None else min(first, page_us)
 
 
 _VOTE_COLUMNS: Final = [field.attname for field in Vote._meta.concrete_fields]  # also its columns

@@ -148,7 +148,7 @@ def _declared_values(row: Any, reader: Reader) -> Value:
 
 
 def _votes(row: Any, reader: Reader) -> Value:
-    """Return who voted what and when, the time since the page was shown, and the card's digest."""
+    """Return who voted what and when, the time since first shown, and the card's digest."""
     return [
         {
             "reviewer": vote.username,

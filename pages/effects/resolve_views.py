@@ -1,5 +1,6 @@
 """Pages on which a person resolves an effect of unknown outcome: form, then confirmation."""
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.access import MemberRequest, role_required
 from approvals import confirmation
+from approvals.confirmation import GivenProof
 from approvals.gates import resolution as gates_resolution
 from approvals.policies import policy_inputs
 from approvals.review import card
@@ -94,10 +96,10 @@ def confirm_resolution(request: MemberRequest, effect: UUID) -> HttpResponse:
     if refusal is not None:
         RESOLUTION_FORM.discard_draft(request, row.id)
         return _render_form(request, context, refusal)
-    errors = confirmation.check_step_up(request, context.step_up, _code(row))
-    if errors:
-        return _render_confirmation(request, row, draft, errors=errors)
-    return _record_resolution(request, context)
+    proof = confirmation.check_step_up(request, context.step_up, _code(row))
+    if proof.errors:
+        return _render_confirmation(request, row, draft, errors=proof.errors)
+    return _record_resolution(request, context, proof)
 
 
 def _redirect_imported(request: MemberRequest, row: Effect) -> HttpResponse:
@@ -105,13 +107,19 @@ def _redirect_imported(request: MemberRequest, row: Effect) -> HttpResponse:
     return redirect("effect", effect=row.id)
 
 
-def _record_resolution(request: MemberRequest, context: ResolveContext) -> HttpResponse:
+def _record_resolution(
+    request: MemberRequest, context: ResolveContext, proof: GivenProof
+) -> HttpResponse:
     """Record an accepted and confirmed draft, and answer with the effect or the refusal."""
     row, draft = context.effect, context.draft
     RESOLUTION_FORM.discard_draft(request, row.id)
     if context.shown is None:
         return _render_form(request, context, STALE_FORM)
-    resolution = _resolution_from_draft(context, context.shown)
+    resolution = replace(
+        _resolution_from_draft(context, context.shown),
+        password_at_us=proof.password_at_us,
+        password_for=proof.password_for,
+    )
     resolved = gates_resolution.resolve_effect(row.id, request.membership, resolution)
     if resolved.refusal is not None:
         current = load_effect_or_404(request, row.id)

@@ -14,6 +14,7 @@ from approvals.models import Gate
 from approvals.policies import policies
 from approvals.voting import votes
 from approvals.voting.votes import ShownGate, VoteResult
+from approvals.voting.warned_proof import list_warnings, load_request_checks
 from db.clock import now_us
 from ledger.models import Effect, Tool
 from ledger.tools import cache
@@ -107,7 +108,8 @@ class InboxScenario:
     def shown(self, gate: Gate, *, complete: bool = True) -> ShownGate:
         """The gate as a page would show it now."""
         now = Gate.objects.get(id=gate.id)
-        return ShownGate(now.version, now.digest, "c" * 64, complete, now_us())
+        warnings = list_warnings(load_request_checks(now, now.effect))
+        return ShownGate(now.version, now.digest, "c" * 64, complete, now_us(), warnings)
 
     def user(self, name: str) -> User:
         return User.objects.get(username=name)

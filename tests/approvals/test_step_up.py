@@ -305,6 +305,8 @@ def test_the_proof_is_recorded_with_the_time_of_the_password(
     ]
     assert {text["password_at_us"] for text in facts} == {began * US}
     pages = [rita.page(url_of(gate)) for gate in (final, other)]
-    assert "with the answer" in pages[0]
-    assert "4 min before" in pages[1]
+    assert "Password given for this answer" in pages[0]
+    assert "Password given 4 min" in pages[1]
+    assert "not for this answer; it counts for 5 minutes" in pages[1]
+    assert [text["password_for"] for text in facts] == ["this", "earlier"]
     assert "with code and password" not in pages[1]

@@ -106,7 +106,7 @@ GATE: Final = Entity(
         MultiValue(
             "ruled_in",
             "Voted within",
-            "time from the page shown to the vote, for any voter",
+            "time from first showing the request to the vote, for any voter",
             rows=project_votes,
             reported_at="position",
             lasts=True,
