@@ -32,7 +32,7 @@ class NameToType:
     """A requested name that a check takes for another, and the known names it resembles."""
 
     requested: str
-    known: tuple[str, ...] = ()
+    known_names: tuple[str, ...] = ()
 
     @property
     def noun(self) -> str:
@@ -98,12 +98,12 @@ def _list_names(results: Iterable[CheckResult]) -> tuple[NameToType, ...]:
         if result.check not in NAME_CHECKS or not result.is_warning:
             continue
         requested = [line.value for line in result.compared if line.label == REQUESTED]
-        known = [line.value for line in result.compared if line.label == KNOWN]
+        known_names = [line.value for line in result.compared if line.label == KNOWN]
         for value in requested:
-            known_by_requested.setdefault(value, []).extend(known)
+            known_by_requested.setdefault(value, []).extend(known_names)
     return tuple(
-        NameToType(requested, tuple(dict.fromkeys(known)))
-        for requested, known in list(known_by_requested.items())[:MAX_NAMES]
+        NameToType(requested, tuple(dict.fromkeys(names)))
+        for requested, names in list(known_by_requested.items())[:MAX_NAMES]
     )
 
 
@@ -127,7 +127,7 @@ def explain_typed_name(name: NameToType, typed: str) -> str:
     if not entered:
         return f"Type the {name.noun} from your own records, not from this page."
     shown = typed.strip()[:MAX_TYPED_CHARACTERS]
-    if entered in (_fold_name(name, known) for known in name.known):
+    if entered in (_fold_name(name, known_name) for known_name in name.known_names):
         difference = describe_difference(entered, requested)
         return (
             f"You typed {shown}. The request goes to another {name.noun}, {difference}. "

@@ -275,6 +275,16 @@ def test_self_approval_is_valid_only_in_rules_of_low_risk() -> None:
             "risk_at_most: low",
         ),
         (rule(more="require: {approvers: [ada]}"), 7, "unknown key 'approvers'"),
+        (rule(more="require: {evidence: {}}"), 7, "requires nothing; name one of ticket, removed"),
+        (rule(more="require: {evidence: {tickets: A}}"), 7, "unknown key 'tickets'"),
+        (rule(more="require: {evidence: {ticket: '*'}}"), 7, "matches every word"),
+        (rule(more="require: {evidence: {ticket: 'OPS *'}}"), 7, "must match one word"),
+        (rule(more="require: {evidence: {plan_hash: false}}"), 7, "can only be true"),
+        (rule(more="require: {evidence: {row_count: 3}}"), 7, "row_count"),
+        (rule(more="require: {evidence: {arguments: []}}"), 7, "arguments"),
+        (rule(more="require: {evidence: {arguments: [a..b]}}"), 7, "empty step between its dots"),
+        (rule(more="require: {proof_on_warning: none}"), 7, "proof_on_warning"),
+        (rule(more="require: {proof_on_warning: password}"), 7, "typed_name"),
         ("name: basic\nrules: [" + "[" * 3000, 1, "YAML"),
         ("#" * (policies_yaml.MAX_BYTES + 1), 1, "larger than"),
     ],
@@ -304,6 +314,15 @@ def test_no_rule_gives_a_gate_more_time_than_the_schema_allows() -> None:
     assert longest["valid_for_s"] == statuses.MAX_VALID_FOR_S
 
 
+def test_evidence_and_proof_are_read_and_kept_only_where_they_are_given() -> None:
+    more = "require: {evidence: {ticket: 'OPS-*', row_count: true, arguments: [a.b, a.b]}, "
+    read = only(rule(more=more + "proof_on_warning: typed_name}"))["require"]
+    assert read["evidence"] == {"tickets": ["OPS-*"], "row_count": True, "arguments": ["a.b"]}
+    assert read["proof_on_warning"] == "typed_name"
+    assert Requirement.of(read).as_dict() == read
+    assert only(rule(more="require: {minimum: 1}"))["require"] == DEFAULT_REQUIREMENT.as_dict()
+
+
 def test_the_schema_for_editors_is_the_readers() -> None:
     stored = json.loads((Path(settings.BASE_DIR) / "docs" / "policies.schema.json").read_text())
     assert stored == build_policies_schema()
@@ -317,6 +336,11 @@ def test_the_schema_for_editors_is_the_readers() -> None:
         hours("zone: UTC, days: [], from: '08:00', to: '18:00'"),
         rule("tool: [x]"),
         rule("refs: []"),
+        rule(more="require: {evidence: {}}"),
+        rule(more="require: {evidence: {ticket: '*'}}"),
+        rule(more="require: {evidence: {plan_hash: false}}"),
+        rule(more="require: {evidence: {arguments: [a..b]}}"),
+        rule(more="require: {proof_on_warning: none}"),
         rule(outcome="deny", more="require: {}"),
         "name: Basic\nrules: []",
     ):

@@ -107,7 +107,7 @@ def test_only_lookalikes_and_near_names_are_typed_and_each_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requested", "known", "typed", "refusal"),
+    ("requested", "known_name", "typed", "refusal"),
     [
         (REQUESTED, KNOWN, REQUESTED, ""),
         (REQUESTED, KNOWN, f" {REQUESTED.upper()[:1]}{REQUESTED[1:]} ", ""),
@@ -140,9 +140,9 @@ def test_only_lookalikes_and_near_names_are_typed_and_each_once() -> None:
     ],
 )
 def test_a_typed_name_is_compared_letter_by_letter(
-    requested: str, known: str, typed: str, refusal: str
+    requested: str, known_name: str, typed: str, refusal: str
 ) -> None:
-    sentence = explain_typed_name(NameToType(requested, (known,)), typed)
+    sentence = explain_typed_name(NameToType(requested, (known_name,)), typed)
     assert refusal in sentence
     assert bool(sentence) == bool(refusal)
 
