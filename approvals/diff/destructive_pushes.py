@@ -106,24 +106,32 @@ def _list_removed(named: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def _scan_call(tool: str, named: Mapping[str, Any], *, is_push_tool: bool) -> _Flags:
-    is_git = "git" in _TOOL_WORDS.findall(tool.casefold()) or any(
-        isinstance(named.get(name), str) and _program_name(named[name]) in _GIT
-        for name in _PROGRAMS
-    )
-    is_push = is_push_tool or (
-        is_git and any(named.get(name) in ("push", "git push") for name in _SUBCOMMANDS)
-    )
+    listed = [name for name in _WORD_LISTS if name in named]
+    subcommands = [name for name in _SUBCOMMANDS if named.get(name) in _PUSH_COMMANDS]
+    is_git = bool(listed or subcommands) and _runs_git(tool, named)
+    is_push = is_push_tool or (is_git and bool(subcommands))
     if is_push:
         yield _PUSHES, "push"
         yield from _scan_options(named)
     for name in _COMMANDS:
-        yield from _scan_command(named.get(name))
-    for name in _WORD_LISTS:
-        words = _split_words(named.get(name))
+        if name in named:
+            yield from _scan_command(named[name])
+    for name in listed:
+        words = _split_words(named[name])
         if is_push:
             yield from _scan_words(words)
         elif is_git:
             yield from _scan_pushed(["git", *words])
+
+
+_PUSH_COMMANDS: Final = ("push", "git push")
+
+
+def _runs_git(tool: str, named: Mapping[str, Any]) -> bool:
+    return "git" in _TOOL_WORDS.findall(tool.casefold()) or any(
+        isinstance(named.get(name), str) and _program_name(named[name]) in _GIT
+        for name in _PROGRAMS
+    )
 
 
 def _split_words(value: Any) -> list[str]:

@@ -170,49 +170,52 @@ class Successor(NamedTuple):
 
 
 def find_successor(gate: Gate) -> Successor | None:
-    """Find the newest request that replaces a gate, whose effect is loaded. At most two queries.
+    """Find the newest request that replaces a gate, whose effect is loaded. At most three queries.
 
     A request of the same effect; else the same call again, or other arguments for the same target,
     requested by the same session or agent within a day of the end. Requests without any target
-    share none, so only the next one of their session counts, within ten minutes.
+    share none, so only the next one of their session counts, within ten minutes. One that waits
+    comes before newer ones that ended.
     """
-    newer = Gate.objects.filter(
-        project=gate.project_id, opened_position__gt=gate.opened_position
-    ).order_by("-opened_position")
-    own = newer.filter(effect=gate.effect_id).values_list("id", "opened_position", "status")
-    for identity, position, status in own[:1]:
+    newer = Gate.objects.filter(project=gate.project_id, opened_position__gt=gate.opened_position)
+    own = newer.filter(effect=gate.effect_id).order_by("-opened_position")
+    for identity, position, status in own.values_list("id", "opened_position", "status")[:1]:
         return Successor(identity, position, status, "of the same effect")
-    ended_at_us = gate.ended_at_us or gate.decided_at_us or gate.decide_by_us
     same = tuple(getattr(gate.effect, name) for name in REQUEST_IDENTITY)
-    columns = ("id", "opened_position", "status", "session", "requested_at_us")
+    identities = (f"effect__{name}" for name in REQUEST_IDENTITY)
+    listed = (
+        newer.filter(tool=gate.tool)
+        .order_by("opened_position")
+        .values_list("id", "opened_position", "status", "session", "requested_at_us", *identities)
+    )
     # Two lists, each by its own index: requests of the session, and of the agent with the tool.
-    listed = newer.filter(
-        tool=gate.tool, requested_at_us__lte=ended_at_us + EARLIER_WINDOW_US
-    ).values_list(*columns, *(f"effect__{name}" for name in REQUEST_IDENTITY))
     rows = {
         row[0]: row
         for siblings in (listed.filter(session=gate.session_id), listed.filter(agent=gate.agent_id))
         for row in siblings[:_SUCCESSORS]
     }
     ordered = sorted(rows.values(), key=lambda row: row[1])
-    ties = [(row, _name_tie(gate, same, row, ended_at_us)) for row in ordered]
+    ties = [(row, _name_tie(gate, same, row)) for row in ordered]
     tied = [Successor(row[0], row[1], row[2], tie) for row, tie in ties if tie]
     waiting = [successor for successor in tied if successor.status == "pending"]
     return next(reversed(waiting or tied), None)
 
 
-_SUCCESSORS: Final = 50  # newest later requests of a session or agent that are compared
+_SUCCESSORS: Final = 50  # next requests of a session or agent that are compared
 _NEXT_WINDOW_US: Final = 600 * US  # from the end of a request without a target to the next one
 
 
-def _name_tie(gate: Gate, same: tuple[Any, ...], row: tuple[Any, ...], ended_at_us: int) -> str:
+def _name_tie(gate: Gate, same: tuple[Any, ...], row: tuple[Any, ...]) -> str:
     """Return what a later request has in common with `gate`; empty if it replaces nothing."""
-    session, at_us, other = row[3], row[4], row[5:]
+    session, other = row[3], row[5:]
+    late_us = row[4] - (gate.ended_at_us or gate.decided_at_us or gate.decide_by_us)
+    if late_us > EARLIER_WINDOW_US:
+        return ""
     if other == same:
         return "for the same call"
     if other[2:] == same[2:] and any(same[2:]):
         return "for the same target, with other arguments"
-    is_next = session == gate.session_id and abs(at_us - ended_at_us) <= _NEXT_WINDOW_US
+    is_next = session == gate.session_id and abs(late_us) <= _NEXT_WINDOW_US
     if is_next and not any(same[2:]) and not any(other[2:]):
         return "of the same tool in this session, with other arguments"
     return ""

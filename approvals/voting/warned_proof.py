@@ -19,7 +19,8 @@ from approvals.models import Gate
 from approvals.policies import policy_inputs
 from approvals.policies.requirement import Requirement
 
-NAME_CHECKS: Final = ("lookalike", "near_name")  # checks that compare a name with a known one
+# Checks that compare a requested name with a known one.
+NAME_CHECKS: Final = ("lookalike", "lookalike_letters", "near_name")
 REQUESTED: Final = "Requested"  # labels of the values that they compare
 KNOWN: Final = "Known"
 MAX_NAMES: Final = 5  # names to type for one approval; further ones need no typing
@@ -119,15 +120,15 @@ def find_wrong_names(names: Sequence[NameToType], typed: Sequence[str]) -> dict[
 def explain_typed_name(name: NameToType, typed: str) -> str:
     """Return why `typed` does not confirm `name`; empty if it equals the requested name.
 
-    A to Z count as a to z in a domain or address. No other letter is taken for another.
+    A to Z count as a to z. No other letter is taken for another.
     """
-    entered, requested = _fold_name(name, typed), _fold_name(name, name.requested)
+    entered, requested = _fold_name(typed), _fold_name(name.requested)
     if entered == requested:
         return ""
     if not entered:
         return f"Type the {name.noun} from your own records, not from this page."
     shown = typed.strip()[:MAX_TYPED_CHARACTERS]
-    if entered in (_fold_name(name, known_name) for known_name in name.known_names):
+    if entered in map(_fold_name, name.known_names):
         difference = describe_difference(entered, requested)
         return (
             f"You typed {shown}. The request goes to another {name.noun}, {difference}. "
@@ -157,12 +158,12 @@ def _name_script(letter: str) -> str:
     return unicodedata.name(letter, f"U+{ord(letter):04X}").split()[0].capitalize()
 
 
-def _fold_name(name: NameToType, text: str) -> str:
-    """Fold A to Z where case means nothing.
+def _fold_name(text: str) -> str:
+    """Fold A to Z, in which checks see no difference.
 
     Unicode's own folding would take a Kelvin sign for a k, and a ß for ss.
     """
-    return text.strip() if name.noun == "name" else text.strip().translate(_CAPITALS)
+    return text.strip().translate(_CAPITALS)
 
 
 _CAPITALS: Final = {ord(letter): letter.lower() for letter in ascii_uppercase}

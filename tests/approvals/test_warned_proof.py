@@ -1,6 +1,7 @@
 """The proof of an approval while checks warn: raised by the rule, enforced at the vote, recorded."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -136,7 +137,7 @@ def test_only_lookalikes_and_near_names_are_typed_and_each_once() -> None:
         (REQUESTED, KNOWN, "example.com", "which is not the requested domain. Check your records."),
         ("\u212aelvin.com", "kelvin.com", "kelvin.com", "another domain"),  # folds to k elsewhere
         ("strasse.de", "stra\u00dfe.de", "stra\u00dfe.de", "another domain"),
-        ("Prod", "prod", "prod", "whose letter 1 is “P” and not “p”"),
+        ("prod-eu2", "prod-eu1", "Prod-EU2", ""),
     ],
 )
 def test_a_typed_name_is_compared_letter_by_letter(
@@ -340,6 +341,26 @@ def test_a_wrong_name_is_refused_before_the_password_is_read(
         answer = rita.confirm(gate, password="wrong", **{"name-0": KNOWN})
         assert "Wrong password" not in answer.content.decode()
     assert rita.confirm(gate, **proofs(gate), **{"name-0": REQUESTED}).status_code == 302
+
+
+@pytest.mark.django_db
+def test_a_warning_that_appears_while_a_batch_is_open_keeps_its_request_out(
+    inbox: InboxScenario, rita: Reviewer, warnings: list[CheckResult]
+) -> None:
+    inbox.declare("note.write", "reversible")
+    note = "  - {id: note, title: N, match: {tools: [note.write]}, outcome: require}\n"
+    inbox.rules(RULES + note)
+    gates = [
+        inbox.gate(inbox.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)
+    ]
+    rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
+    page = rita.page(reverse("batch_confirm"))
+    tokens = dict(re.findall(r'name="(seen-[0-9a-f]+)" value="([^"]+)"', page))
+    warnings.append(OTHER)
+    fields = {"answer": "approve", "reason": "all fine", **tokens}
+    refused = rita.client.post(reverse("batch_confirm"), fields)
+    assert refused.status_code == 409
+    assert not Vote.objects.exists()
 
 
 @pytest.mark.django_db
