@@ -23,8 +23,9 @@ from approvals.policies.requirement import Requirement
 NAME_CHECKS: Final = ("lookalike", "lookalike_letters", "near_name")
 REQUESTED: Final = "Requested"  # labels of the values that they compare
 KNOWN: Final = "Known"
-MAX_NAMES: Final = 5  # names to type for one approval; further ones need no typing
-MAX_TYPED_CHARACTERS: Final = 300
+MAX_NAMES: Final = 10  # names to type for one approval; further ones need no typing
+MAX_TYPED_CHARACTERS: Final = 1000
+_SHOWN_CHARACTERS: Final = 120  # of a typed name that a refusal repeats
 _DOMAIN: Final = re.compile(r"[^\s/@:]+\.[^\s/@:.]{2,}")
 
 
@@ -127,7 +128,7 @@ def explain_typed_name(name: NameToType, typed: str) -> str:
         return ""
     if not entered:
         return f"Type the {name.noun} from your own records, not from this page."
-    shown = typed.strip()[:MAX_TYPED_CHARACTERS]
+    shown = typed.strip()[:_SHOWN_CHARACTERS]
     if entered in map(_fold_name, name.known_names):
         difference = describe_difference(entered, requested)
         return (
