@@ -192,7 +192,7 @@ def _evidence() -> dict[str, Any]:
             {
                 "type": "string",
                 "minLength": 1,
-                "maxLength": rules.LONGEST_PATH,
+                "maxLength": LONGEST_PATH,
                 "pattern": r"^[^.]+(\.[^.]+)*$",
             }
         ),

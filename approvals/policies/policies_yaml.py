@@ -354,7 +354,7 @@ def _evidence(node: Node, label: str) -> RequiredEvidence:
                 )
             values[key] = True
     if "arguments" in fields:
-        paths = _texts(fields["arguments"], f"arguments of {label}", LONGEST_PATH)
+        paths = _texts(fields["arguments"], f"arguments of {label}", predicates_yaml.LONGEST_PATH)
         for path in paths:
             if not all(path.split(".")):
                 raise make_document_error(
