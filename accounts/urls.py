@@ -45,6 +45,7 @@ urlpatterns = [
     path("settings/tokens/<uuid:token>/revoke/", tokens.revoke_token_page, name="revoke_token"),
     path("settings/agents/<uuid:agent>/", tokens.agent_page, name="agent"),
     path("settings/agents/<uuid:agent>/team/", tokens.change_agent_team, name="change_agent_team"),
+    path("agents/<uuid:agent>/charter/", tokens.agent_charter, name="agent_charter"),
     path("settings/repositories/", repositories.repositories_page, name="repositories"),
     path(
         "settings/repositories/<uuid:repository>/", repositories.repository_page, name="repository"

@@ -13,7 +13,7 @@ say which of both a text is (`prose`).
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from django.utils.safestring import SafeString
@@ -134,21 +134,6 @@ def render_untrusted_line(text: str, limit: int = 120, *, prose: bool = False) -
     return _join(text, limit, one_line=True, prose=prose)
 
 
-def render_cut_in_middle(text: str) -> tuple[SafeString, SafeString]:
-    """Return head and tail of `text` as inert markup on one line; the page lets the head shrink.
-
-    The tail begins at the last name, path step or domain if that is short, so that what differs at
-    the end of a long value stays visible.
-    """
-    at = _find_tail(text)
-    head = text[:at]
-    cut = SafeString("…" if len(head) > MAX_HEAD_CHARACTERS else "")
-    return (
-        _join(head[:MAX_HEAD_CHARACTERS], None, one_line=True, prose=False) + cut,
-        _join(text[at:], None, one_line=True, prose=False),
-    )
-
-
 def name_hidden_characters(text: str) -> str:
     """Return `text` on one line without markup, hidden characters as tokens: for attributes."""
     if _LINE.search(text) is None:
@@ -156,7 +141,7 @@ def name_hidden_characters(text: str) -> str:
     return "".join(piece.shown or piece.raw for piece in split_untrusted(text, one_line=True))
 
 
-def _find_tail(text: str) -> int:
+def find_tail_start(text: str) -> int:
     """Return where the tail of a text begins, never inside a combined character."""
     at = len(text) - min(TAIL_CHARACTERS, len(text) // 2)
     end = len(text) - 1
@@ -166,6 +151,31 @@ def _find_tail(text: str) -> int:
     while at < len(text) and at and unicodedata.combining(text[at]):
         at -= 1
     return at
+
+
+def render_marked(
+    text: str,
+    marked: Collection[int],
+    limit: int | None = None,
+    *,
+    one_line: bool = False,
+    prose: bool = False,
+    style: str = "odd",
+) -> SafeString:
+    """Return `text` as inert markup with the characters at the offsets `marked` set apart.
+
+    `limit`, `one_line` and `prose` are as in the other functions.
+    """
+    end = len(text) if limit is None else limit
+    parts, start = [], 0
+    for at in sorted(offset for offset in set(marked) if 0 <= offset < min(end, len(text))):
+        parts.append(_join(text[start:at], None, one_line=one_line, prose=prose))
+        letter = _join(text[at], None, one_line=one_line, prose=prose)
+        parts.append(format_markup('<mark class="{}">{}</mark>', style, letter))
+        start = at + 1
+    rest = None if limit is None else end - start
+    parts.append(_join(text[start:], rest, one_line=one_line, prose=prose))
+    return SafeString("".join(parts))
 
 
 def render_numbered_lines(text: str, *, prose: bool = False) -> SafeString:

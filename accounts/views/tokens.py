@@ -1,4 +1,4 @@
-"""Agents of the current project and their tokens, for administrators."""
+"""Agents of the current project and their tokens, for administrators; charters for all members."""
 
 from typing import Any, cast
 from uuid import UUID
@@ -12,10 +12,10 @@ from django.db.models import F, QuerySet
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from accounts import agents, one_time_secret, people, tokens
-from accounts.access import MemberRequest, role_required
+from accounts.access import MemberRequest, has_role, member_required, role_required
 from accounts.models import Agent, Project
 from db.errors import ChangeRefused
 
@@ -206,6 +206,15 @@ def agent_page(request: MemberRequest, agent: UUID) -> HttpResponse:
             )
             return redirect("agent", agent)
     return _agent_page(request, stored, form, AgentTeamForm(initial={"team": stored.team}))
+
+
+@require_safe
+@member_required
+def agent_charter(request: MemberRequest, agent: UUID) -> HttpResponse:
+    """Show an agent's charter to any member, who judges its requests by it."""
+    stored = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
+    context = {"agent": stored, "may_change": has_role(request.membership, "administrator")}
+    return render(request, "accounts/charter.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

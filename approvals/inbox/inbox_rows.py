@@ -17,7 +17,7 @@ from approvals.checks.results import CheckResult
 from approvals.diff import destructive_pushes, hidden_characters
 from approvals.gates.deadlines import current_gate_status
 from approvals.gates.statuses import OPEN_STATUSES
-from approvals.inbox.telling_values import TellingValue, find_title_object, list_telling_values
+from approvals.inbox.telling_values import TellingValue, list_telling_values
 from approvals.labels import describe_aftermath
 from approvals.models import Gate, Vote
 from approvals.policies.policy_inputs import (
@@ -26,6 +26,7 @@ from approvals.policies.policy_inputs import (
     get_plan_arguments,
 )
 from approvals.review import changed_requests
+from approvals.review.call_titles import CallTitle, build_call_title
 from approvals.review.card import MAX_GLANCE_CHARACTERS, MAX_GLANCE_LINES
 from approvals.review.changed_requests import EarlierRequest, GateRequest
 from approvals.review.warnings import (
@@ -60,9 +61,9 @@ class InboxRow:
     """A gate in a list. `gist` is agent text with `hidden` hidden characters."""
 
     gate: Any  # a _GateRow
+    title: CallTitle
     gist: str = ""
     telling: tuple[TellingValue, ...] = ()  # the arguments that tell it apart; agent text
-    title_object: str = ""  # what its title names after the tool; agent text
     declared: CachedDeclaration = UNDECLARED  # its tool, raised by its arguments
     hidden: int = 0
     blanks: int = 0  # length of the longest run of blanks shown as a count
@@ -106,8 +107,12 @@ class InboxRow:
     @property
     def suspicious(self) -> bool:
         """True if destructive, resubmitted, with a reused key or a warning."""
-        warned = any(result.is_warning for result in self.checks)
-        return bool(self.takes or self.before or self.reused or warned)
+        return bool(self.takes or self.before or self.reused or self.is_warned)
+
+    @property
+    def is_warned(self) -> bool:
+        """True if a check warns, so that the row stands out."""
+        return any(result.is_warning for result in self.checks)
 
     @property
     def is_flagged(self) -> bool:
@@ -178,24 +183,32 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
         texts = list(hidden_characters.iterate_strings(value))
         hidden, blanks = hidden_characters.count_hidden_content(value)
         declared = cache.load_tool(gate.project_id, gate.tool)
-        title_object = find_title_object(gate.tool, gate.effect_ref, value)
+        takes = destructive_pushes.describe_destructive_push(
+            gate.tool, value, plan.get("preconditions"), gate.effect_ref
+        )
+        title = build_call_title(
+            gate.tool,
+            value if length <= _PLAN_CHARACTERS else summaries.extract_arguments(head),
+            ref=gate.effect_ref,
+            repository=gate.repository_name,
+            resource=gate.effect_resource,
+            forced="forced push" in takes,
+        )
         rows.append(
             InboxRow(
                 gate,
+                title=title,
                 gist=summaries.summarize_arguments(value)
                 if length <= _PLAN_CHARACTERS
                 else summaries.summarize_plan(head),
-                telling=list_telling_values(declared.telling, value, title_object),
-                title_object=title_object,
+                telling=list_telling_values(declared.telling, value, title.object),
                 declared=declared.raise_for(get_plan_arguments(plan)),
                 hidden=hidden,
                 blanks=blanks,
                 long=length > _PLAN_CHARACTERS,
                 fits=sum(map(len, texts)) <= MAX_GLANCE_CHARACTERS
                 and sum(text.count("\n") for text in texts) < MAX_GLANCE_LINES,
-                takes=destructive_pushes.describe_destructive_push(
-                    gate.tool, value, plan.get("preconditions"), gate.effect_ref
-                ),
+                takes=takes,
                 before=earlier.get(gate.id),
                 reused=not reused.isdisjoint(tried.get(gate.id, ())),
                 first=_first_use(gate),

@@ -1,4 +1,4 @@
-"""The arguments that tell a request apart from others, and the object of its title. Pure.
+"""The arguments that tell a request apart from others. Pure.
 
 The tool's declaration names them (`telling:` in tools.yaml). Without it, arguments by the names
 that tools of many agents use. Every value is agent text.
@@ -27,8 +27,6 @@ _DEFAULT_KINDS: Final = (
     ("refspec", "ref", "branch", "tag"),
     ("subject", "title"),
 )
-_REF_ARGUMENTS: Final = frozenset({"refspec", "refspecs", "ref", "branch", "tag"})
-_PATH_ARGUMENTS: Final = ("file_path", "path", "filename", "file")
 
 
 class TellingValue(NamedTuple):
@@ -56,26 +54,6 @@ def list_telling_values(
         if len(pairs) == most:
             break
     return tuple(pairs)
-
-
-def find_title_object(tool: str, ref: str, arguments: Any) -> str:
-    """Return what the title of a request names after its tool: a path or a ref, or nothing.
-
-    An edit of a file names the file, even if the agent also sent the branch that it works on.
-    """
-    if isinstance(arguments, dict) and _REF_ARGUMENTS.isdisjoint(arguments) and not _moves(tool):
-        for name in _PATH_ARGUMENTS:
-            value = arguments.get(name)
-            if isinstance(value, str) and value.strip():
-                return value
-    return ref
-
-
-def _moves(tool: str) -> bool:
-    """True if the name of a tool says that it moves a ref."""
-    return not {"push", "merge", "tag", "branch", "rebase", "release"}.isdisjoint(
-        tool.casefold().replace("_", ".").replace("-", ".").split(".")
-    )
 
 
 def _default_paths(arguments: dict[str, Any]) -> Iterator[str]:

@@ -1,22 +1,32 @@
 """Template tags of the approval pages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
 from django import template
+from django.template import Context
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from approvals import labels
+from approvals.checks.results import Compared
 from approvals.confirmation import FOR_THIS
 from approvals.diff.unified import DiffRow
 from approvals.inbox.inbox_rows import InboxRow as Entry
 from approvals.models import Gate, Vote
 from approvals.policies.engine import is_production_name
+from approvals.review.call_titles import CallTitle
 from approvals.review.card import MAX_GLANCE_LINES, SOURCE_AGENT, SOURCE_UNKNOWN, CardLine
 from approvals.review.context import ChainStep, VoteView
+from approvals.review.shown_checks import (
+    ClaimPiece,
+    MarkedValue,
+    collect_marks,
+    find_marked_offsets,
+    list_row_flags,
+)
 from db.clock import now_us
 from ledger.models import Effect
 from web import untrusted_text
@@ -25,7 +35,6 @@ from web.templatetags.gatebook import (
     elapsed,
     grouped,
     mark,
-    middle_cut,
     moment,
     state_with,
     untrusted_line,
@@ -72,7 +81,7 @@ def entry_head(row: Entry, may_rule: bool) -> SafeString:
     if gate.status == "pending":
         where = environment_label(gate.effect_environment, gate.effect_ref_class)
         top = format_markup(
-            '{}{}<span class="push">in {}</span>',
+            '{}{}<span class="push">{}</span>',
             reversibility_label(gate.reversibility),
             where,
             time_left(gate.decide_by_us),
@@ -82,37 +91,196 @@ def entry_head(row: Entry, may_rule: bool) -> SafeString:
         top = format_markup('{}<span class="push">{}</span>', gate_state(gate), moment(ended))
     if row.groups and may_rule:
         top = format_markup(_TICK, str(gate.id), str(gate)) + top
-    what = untrusted_line(gate.tool, 32)
-    if row.title_object:
-        what = format_markup("{} {}", what, untrusted_line(row.title_object, 48))
-    if gate.repository_name:
-        what = format_markup("{} of {}", what, untrusted_line(gate.repository_name, 24))
-    gist = telling_list(row)
-    if not gist and row.gist:
-        gist = format_markup(
-            '<p class="gist">{}</p>\n', untrusted_line(row.gist, 90, prose=row.prose)
-        )
+    marks = collect_marks(row.checks)
+    what = _title_markup(row.title, marks, 32)
+    return format_markup(_ENTRY, top, reverse("gate", args=[gate.id]), what, _gist(row, marks))
+
+
+@register.filter
+def entry_foot(row: Entry) -> SafeString:
+    """Render the last line of a list entry: who asked, for whom, and when."""
+    gate = row.gate
     whom = format_markup(" for {}", gate.whom) if gate.whom else SafeString("")
     by, since = untrusted_line(gate.agent_name, 40), age_text(gate.requested_at_us)
-    return format_markup(_ENTRY, top, reverse("gate", args=[gate.id]), what, gist, by, whom, since)
+    return format_markup('<p class="by">{}{}, asked {} ago</p>', by, whom, since)
 
 
-def telling_list(row: Entry) -> SafeString:
-    """Render the arguments that tell a row apart, each cut in the middle; nothing without any."""
-    if not row.telling:
-        return SafeString("")
-    pairs = [
-        format_markup("<dt>{}</dt><dd>{}</dd>", untrusted_line(label, 24), middle_cut(value))
-        for label, value in row.telling
+@register.filter
+def check_flags(row: Entry) -> SafeString:
+    """Render the results of the checks of a list entry, as shapes and words."""
+    flags = [
+        format_markup('<span class="flag{}">{}{}</span>', _FLAG_STYLES[level], mark(shape), words)
+        for level, shape, words in list_row_flags(row.checks)
     ]
-    return format_markup('<dl class="telling">{}</dl>\n', SafeString("".join(pairs)))
+    return SafeString("\n".join(flags))
 
 
+_FLAG_STYLES: Final = {
+    "danger": SafeString(" is-danger"),
+    "warning": SafeString(" is-danger"),
+    "notice": SafeString(" is-mild"),
+}
 _TICK: Final = '<input type="checkbox" form="batch" name="gate" value="{}" aria-label="Select {}">'
-_ENTRY: Final = (
-    '<p class="entry-top">{}</p>\n<h3><a href="{}" data-gate>{}</a></h3>\n'
-    '{}<p class="by">{}{}, asked {} ago</p>'
-)
+_ENTRY: Final = '<p class="entry-top">{}</p>\n<h3><a href="{}" data-gate>{}</a></h3>\n{}'
+_MIDDLE_CUT_CHARACTERS: Final = 28  # of a value that fits as it is
+
+
+def _gist(row: Entry, marks: Sequence[MarkedValue]) -> SafeString:
+    """Render the telling arguments of a list entry, or else its summary."""
+    telling = row.telling
+    if telling:
+        lines = [
+            format_markup(
+                "<dt>{}</dt><dd>{}</dd>",
+                untrusted_line(label, 24),
+                render_middle_cut(value, marks),
+            )
+            for label, value in telling
+        ]
+        return format_markup('<dl class="telling">{}</dl>\n', SafeString("".join(lines)))
+    if not row.gist:
+        return SafeString("")
+    gist = _marked_line(row.gist, 90, marks, prose=row.prose)
+    return format_markup('<p class="gist">{}</p>\n', gist)
+
+
+def render_middle_cut(text: str, marks: Sequence[MarkedValue] = ()) -> SafeString:
+    """Render a value on one line; if it is too long, its head gives way and its end stays.
+
+    The title holds all of it. Marked characters near the end belong to the end.
+    """
+    offsets = find_marked_offsets(text, marks) if marks else ()
+    cut = untrusted_text.find_tail_start(text) if len(text) > _MIDDLE_CUT_CHARACTERS else len(text)
+    near = [offset - 1 for offset in offsets if len(text) - offset < 32]
+    cut = max(0, min([cut, *near]))
+    head, tail = (
+        _wrap_untrusted(untrusted_text.render_marked(part, marked, limit, one_line=True))
+        for part, marked, limit in (
+            (text[:cut], {at for at in offsets if at < cut}, untrusted_text.MAX_HEAD_CHARACTERS),
+            (text[cut:], {at - cut for at in offsets if at >= cut}, None),
+        )
+    )
+    return format_markup(
+        '<span class="mid" title="{}"><span>{}</span><span>{}</span></span>',
+        untrusted_text.name_hidden_characters(text),
+        head,
+        tail,
+    )
+
+
+@register.filter
+def middle_cut(text: object) -> SafeString:
+    """`{{ value|middle_cut }}`: agent text on one line, cut in the middle if it is long."""
+    return render_middle_cut(str(text))
+
+
+def _title_markup(title: CallTitle, marks: Sequence[MarkedValue], limit: int) -> SafeString:
+    """Render the title of a call; what it is about, and where, is bold."""
+    parts = [untrusted_line(title.verb, limit)]
+    if title.label:
+        parts.append(untrusted_line(title.label, 24))
+    if title.object:
+        parts.append(format_markup("<b>{}</b>", _marked_line(title.object, 64, marks)))
+    if title.repository:
+        parts.append(format_markup("of <b>{}</b>", untrusted_line(title.repository, 32)))
+    return SafeString(" ".join(parts))
+
+
+@register.simple_tag(takes_context=True)
+def call_title(context: Context, title: CallTitle) -> SafeString:
+    """`{% call_title title %}`: the title of a request, with marked characters."""
+    return _title_markup(title, _context_marks(context), 48)
+
+
+@register.simple_tag(takes_context=True)
+def marked_text(context: Context, text: str, prose: bool = False) -> SafeString:
+    """`{% marked_text text %}`: as `numbered_text`, with the characters that checks mark."""
+    marks = _context_marks(context)
+    if not marks or text.count("\n") > MAX_GLANCE_LINES:
+        return numbered_text(text, prose)
+    return untrusted_text.render_marked(text, find_marked_offsets(text, marks), prose=prose)
+
+
+@register.simple_tag(takes_context=True)
+def marked_line(context: Context, text: str, limit: int = 120) -> SafeString:
+    """`{% marked_line text 40 %}`: as `untrusted_line`, with the characters that checks mark."""
+    return _marked_line(text, limit, _context_marks(context))
+
+
+@register.simple_tag(takes_context=True)
+def claim_piece(context: Context, piece: ClaimPiece) -> SafeString:
+    """Render a part of the claim; contradicted words are underlined and have their letter."""
+    marks = _context_marks(context)
+    offsets = find_marked_offsets(piece.text, marks)
+    text = untrusted_text.render_marked(piece.text, offsets, prose=True)
+    if not piece.letter:
+        return text
+    return format_markup('<mark class="against">{}</mark> {}', text, note_letter(piece.letter))
+
+
+@register.filter
+@lru_cache(maxsize=64)
+def note_letter(letter: str) -> SafeString:
+    """Render the letter of a contradiction, the same on the claim and beside the fact."""
+    if not letter:
+        return SafeString("")
+    return format_markup(
+        '<span class="note-letter"><span class="visually-hidden">note </span>{}</span>', letter
+    )
+
+
+@register.filter
+def spelled(line: Compared, is_first: bool) -> SafeString:
+    """Render a compared value letter by letter; letters of the first value are reversed."""
+    return _wrap_untrusted(
+        untrusted_text.render_marked(
+            line.value, line.marked, 120, one_line=True, style="odd" if is_first else "even-letter"
+        )
+    )
+
+
+@register.simple_tag
+@lru_cache(maxsize=64)
+def source_sign(kind: str, detail: str = "") -> SafeString:
+    """`{% source_sign "verified" %}`: who computed a fact, as a shape with a hidden word."""
+    is_claim = kind == "claimed"
+    words = "claimed by the agent" if is_claim else "verified by Gatebook"
+    words = f"{words}: {detail}" if detail else words
+    return format_markup(
+        '<span class="src{}" title="{}">{}<span class="visually-hidden">{}</span></span>',
+        SafeString(" is-claimed") if is_claim else SafeString(""),
+        words[0].upper() + words[1:],
+        mark("pen" if is_claim else "tick"),
+        words,
+    )
+
+
+@register.filter
+def line_sign(line: CardLine) -> SafeString:
+    """Render the source of a line as a shape; an unknown value has none."""
+    if line.source == SOURCE_UNKNOWN:
+        return SafeString("")
+    return source_sign("claimed" if line.source == SOURCE_AGENT else "verified")
+
+
+def _context_marks(context: Context) -> Sequence[MarkedValue]:
+    shown = context.get("review")
+    return shown.marks if shown is not None else ()
+
+
+def _marked_line(
+    text: str, limit: int, marks: Sequence[MarkedValue], *, prose: bool = False
+) -> SafeString:
+    offsets = find_marked_offsets(text, marks) if marks else ()
+    if not offsets:
+        return untrusted_line(text, limit, prose=prose)
+    return _wrap_untrusted(
+        untrusted_text.render_marked(text, offsets, limit, one_line=True, prose=prose)
+    )
+
+
+def _wrap_untrusted(markup: SafeString) -> SafeString:
+    return format_markup('<span class="untrusted" hx-disable hx-ignore dir="ltr">{}</span>', markup)
 
 
 @register.filter
@@ -179,7 +347,7 @@ def asked_line(line: CardLine, policy_set: UUID | None) -> SafeString:
     if line.label == "Needs":
         return format_markup("Needs <b>{}</b>", line.text)
     if line.label == "For":
-        return format_markup("For <b>{}</b> {}", line.text, source_label(line))
+        return format_markup("For <b>{}</b> {}", line.text, line_sign(line))
     return format_markup("{}.", line.text)
 
 
@@ -264,7 +432,15 @@ def line_count(text: str) -> str:
 @register.filter
 def plain_text(text: str) -> str:
     """Return agent text for an option: no markup, hidden characters as tokens."""
-    return untrusted_text.name_hidden_characters(text[:_OPTION_CHARACTERS])
+    return plain_title(text, _OPTION_CHARACTERS)
+
+
+def plain_title(text: str, limit: int = 300) -> str:
+    """Return the beginning of an agent's text without markup, for an attribute."""
+    return "".join(
+        piece.shown or piece.raw
+        for piece in untrusted_text.split_untrusted(text[:limit], one_line=True)
+    )
 
 
 _OPTION_CHARACTERS: Final = 60

@@ -22,8 +22,9 @@ from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
 from approvals.inbox import inbox_queries, updates
 from approvals.models import Gate
 from approvals.policies import policy_inputs
-from approvals.review import card, changed_requests, form_token, similar, warnings
+from approvals.review import card, changed_requests, form_token, shown_checks, similar, warnings
 from approvals.review import context as review_context
+from approvals.review.call_titles import build_call_title
 from approvals.views import drafts
 from approvals.voting import warned_proof
 from approvals.voting.eligibility import check_eligibility, load_current_requirement
@@ -178,6 +179,9 @@ def gate_context(
     checked = build_checked_request(gate, gate.effect, plan)
     checks = run_checks.check_requests(gate.project_id, [checked]).get(gate.id, ())
     proof = warned_proof.decide_approval_proof(requirement, checks)
+    destructive = destructive_pushes.describe_destructive_push(
+        gate.tool, plan.get("arguments"), plan.get("preconditions"), gate.effect.ref
+    )
     may_deny = eligibility.refusal is None or eligibility.refusal[0] == "self_approval"
     return {
         "gate": gate,
@@ -186,7 +190,16 @@ def gate_context(
         "declared_values": list_field_values(
             cache.load_tool(gate.project_id, gate.tool).fields, plan.get("arguments")
         ),
+        "title": build_call_title(
+            gate.tool,
+            plan.get("arguments"),
+            ref=gate.effect.ref,
+            repository=gate.repository_name,
+            resource=gate.effect.resource,
+            forced="forced push" in destructive,
+        ),
         "checks": checks,
+        "review": shown_checks.arrange_checks(shown, checks),
         "warning_count": sum(result.is_warning for result in checks),
         "draft_reason": draft.reason,
         "ticked": draft.ticked,
@@ -197,9 +210,7 @@ def gate_context(
         "status": labels.STATUS_LABELS[gate.status],
         "why_ended": labels.END_REASON_LABELS.get(gate.reason, ""),
         "earlier": review_context.load_earlier_version(gate, plan),
-        "destructive": destructive_pushes.describe_destructive_push(
-            gate.tool, plan.get("arguments"), plan.get("preconditions"), gate.effect.ref
-        ),
+        "destructive": destructive,
         "similar": similar.load_similar_decisions(gate, plan),
         "outside": outside.get(gate.id),
         "chain": (chain := review_context.load_neighbouring_steps(gate)),

@@ -23,23 +23,26 @@ def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(
     html = rita.page(url_of(gate))
     heads = [
         "Exactly this will run",
+        "claims, unverified",
         "What changes",
         "Blast radius",
         "Can it be undone?",
         "Why you are asked",
     ]
-    heads += ["Similar decisions", "Before and after in this session", "Agent’s claim, unverified"]
+    heads += ["Similar decisions", "Before and after in this session"]
     places = [html.index(head) for head in heads]
     assert places == sorted(places)
-    assert "computed here: the arguments match the intent digest" in html
+    assert "verified by Gatebook: the arguments match the intent digest" in html
     assert "git push origin main" in html
-    assert html.count("unknown, treat as worst case") >= 3  # what changes, the ref, the environment
+    assert html.count("unknown, treat as worst case") == 2  # what changes, the blast radius
+    missing = html.partition("Not provided:")[2].partition("</p>")[0]
+    assert re.findall(r"\w+(?=</span)", missing) == ["repository", "ref", "environment"]
     policy = reverse("policy_set", args=[gate.policy_set_id])
     assert f'<a href="{policy}">basic@1, rule push</a>: A push to a protected branch.' in html
     assert "<b>1 reviewer (not operator).</b>" in html  # the agent's owner is shown by their role
     assert "Because &lt;b&gt;I&lt;/b&gt; say so." in html
     claim = html.index("Because &lt;b&gt;")
-    assert claim > places[6]
+    assert places[1] < claim < places[2], "the claim stands beside the arguments"
     assert "say so" not in html[html.index('class="answers"') :]
 
 
@@ -112,7 +115,8 @@ def test_a_denial_needs_a_reason_and_keeps_it(gate: Gate, rita: Reviewer, answer
 
 def test_the_buttons_send_every_answer_of_a_vote_and_no_other(gate: Gate, rita: Reviewer) -> None:
     buttons = re.findall(r'name="answer" value="(\w+)"', rita.page(url_of(gate)))
-    assert sorted(buttons) == sorted(VOTE_ANSWERS)
+    in_dock = ["deny", "request_changes", "approve"]
+    assert sorted(buttons) == sorted([*VOTE_ANSWERS, *in_dock])
 
 
 def test_expired_is_never_approved(inbox: InboxScenario, gate: Gate, rita: Reviewer) -> None:

@@ -78,7 +78,7 @@ def test_people_see_and_approve_it_and_its_preconditions_are_compared(
     rita = Reviewer(inbox)
     page = rita.page(url_of(gate))
     assert str(number) in page
-    assert "computed here: the arguments match the intent digest" in page
+    assert "verified by Gatebook: the arguments match the intent digest" in page
     assert str(number) in rita.page(f"/effects/{effect['id']}/")
     inbox.answer(gate, "reviewer")
     start = {"process": "p", "arguments": {"chat": number, "text": "x"}, "free_text": ["text"]}

@@ -19,8 +19,6 @@ from tests.api.api_client import code
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
-UNVERIFIED: Final = "sent by the agent, unverified"
-
 
 def request_push(inbox: InboxScenario, name: str = "reviewer", **fields: Any) -> Gate:
     """A push that waits, in a session on behalf of `name`."""
@@ -194,7 +192,7 @@ def test_pages_show_the_requester_and_the_source_of_the_name(inbox: InboxScenari
     page = reader.page(url_of(gate))
     assert "</a> for viewer" not in page
     assert " for viewer in <a" in page
-    assert f'For <b>viewer</b> <small class="source" title="{UNVERIFIED}">' in page
+    assert 'For <b>viewer</b> <span class="src is-claimed" title="Claimed by the agent">' in page
     assert "1 reviewer (not operator or viewer)." in page
     by = re.search(r'<p class="by">(.*?)</p>', reader.page(reverse("inbox")))
     assert by

@@ -87,7 +87,7 @@ def test_what_a_push_removes_is_shown_in_the_list_and_on_its_page(
     text = entry(rita, gate)
     assert "forced push" in text
     assert "removes 1 commit" in text
-    assert "Forced push. Removes 1 commit. computed here" in words(rita, gate)
+    assert "Forced push. Removes 1 commit. verified by Gatebook" in words(rita, gate)
     plain = inbox.gate(inbox.plan("e-2", arguments={"command": "git push origin main"}))
     assert "forced" not in entry(rita, plain) + rita.page(url_of(plain)).replace(
         "forced-colors", ""

@@ -168,18 +168,6 @@ def summary_line(text: str, limit: int = 120) -> SafeString:
 
 
 @register.filter
-def middle_cut(text: object) -> SafeString:
-    """`{{ value|middle_cut }}`: agents' text on one line, inert, cut in the middle if it is long.
-
-    Head and tail are two elements; only the head shrinks. The title has the whole text.
-    """
-    words = "" if text is None else str(text)
-    head, tail = agents_text.render_cut_in_middle(words)
-    title = agents_text.name_hidden_characters(words)
-    return agents_text.format_markup(_MIDDLE, title, head, tail)
-
-
-@register.filter
 def field_query(field: str, value: str) -> str:
     """`{{ field|field_query:value }}`: the search query of a declared field with this value."""
     quoted = value.replace("\\", "\\\\").replace('"', '\\"')
