@@ -75,7 +75,7 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(
     expect(alert).to_contain_text("Your answer was not recorded.")
     expect(alert).to_be_focused()
     page.keyboard.press("d")
-    expect(page.locator("[value=deny]")).to_be_enabled()
+    expect(page.locator(".decide [value=deny]")).to_be_enabled()
     page.keyboard.press("Control+Enter")
     expect(page.locator("ul.flash")).to_contain_text("is recorded as entry")
     expect(page.locator("ul.flash")).to_be_focused()

@@ -1,0 +1,82 @@
+"""Cards with warnings in a real browser: accessible, aligned, and decided under the thumb."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from django.urls import reverse
+from playwright.sync_api import Browser, Page, expect
+
+from approvals.models import Gate
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.approvals.live_fixture import LiveInbox
+from tests.approvals.reviewer import url_of
+from tests.approvals.test_hands_browser import INNER_SCROLLERS
+from tests.approvals.test_warned_cards import CLAIM, LOOKALIKE, RESULTS, checks_report
+from tests.pages.test_frame_browser import violations_by_day_and_night
+from tests.visual.pictures import open_page
+from tests.visual.sample import PageAddress
+
+pytestmark = pytest.mark.browser
+
+LEFT = "all => all.map(element => Math.round(element.getBoundingClientRect().left))"
+
+
+@pytest.fixture
+def mail(inbox: InboxScenario) -> Gate:
+    inbox.declare("mail.send", "irreversible")
+    arguments = {"to": f"ann@{LOOKALIKE}", "dry_run": False, "subject": "November"}
+    target = {"repository": "web", "ref": "refs/heads/main"}
+    return inbox.gate(
+        inbox.plan("mail", tool="mail.send", arguments=arguments, why=CLAIM, target=target)
+    )
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("width", [1280, 390, 320])
+def test_a_card_with_warnings_is_accessible_and_fits(
+    inbox: InboxScenario, mail: Gate, browser: Browser, width: int
+) -> None:
+    client = inbox.organization.client("reviewer")
+    violations = []
+    for url in (url_of(mail), f"{reverse('inbox')}?open={mail.id}"):
+        address = PageAddress("card", "reviewer", url)
+        with (
+            checks_report(RESULTS),
+            open_page(browser, client, address, width, datetime.now(UTC)) as page,
+        ):
+            page.clock.resume()  # the rules wait for timers
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            violations += violations_by_day_and_night(page)
+            if url != url_of(mail):
+                continue
+            odd = page.locator(".spelled mark")
+            assert len(set(odd.evaluate_all(LEFT))) == 1, "letters stand under each other"
+            for part in (".findings", ".dock [value=deny]" if width < 928 else "[value=deny]"):
+                expect(page.locator(part).first).to_be_in_viewport()
+            if width < 928:
+                assert page.evaluate(INNER_SCROLLERS) == []
+                expect(page.locator(".decide .answers")).to_be_hidden()
+            else:
+                expect(page.locator(".fact-4")).to_be_in_viewport(ratio=1)
+                expect(page.locator(".dock")).to_be_hidden()
+    assert violations == []
+
+
+def test_without_script_a_missing_reason_is_asked_for_at_its_field(
+    live_inbox: LiveInbox, new_page: Callable[..., Page]
+) -> None:
+    live_inbox.ask("dock", "mail.send", {"subject": "Dock"}, target={"environment": "dock"})
+    page = live_inbox.enter(
+        new_page(java_script_enabled=False, viewport={"width": 390, "height": 844})
+    )
+    page.goto(live_inbox.gate_url("dock"))
+    page.locator(".dock").get_by_role("button", name="Deny").click()
+    reason = page.get_by_label("Reason")
+    expect(page.get_by_text("Add a reason to deny.").last).to_be_visible()
+    expect(reason).to_be_focused()
+    expect(reason).to_be_in_viewport(ratio=1)
+    reason.fill("not in this form")
+    page.locator(".dock").get_by_role("button", name="Deny").click()
+    page.get_by_role("button", name="Deny mail.send").click()
+    expect(page.get_by_text("not in this form")).to_be_visible()
