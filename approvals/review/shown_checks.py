@@ -26,8 +26,7 @@ _TARGET_LABELS: Final = {
 # A word in the id of a check -> the shape of its results in the sprite.
 _SHAPES: Final = (
     ("denied", "failed"),
-    ("denial", "failed"),
-    ("refused", "failed"),
+    ("contradiction", "unlike"),
     ("first", "first"),
     ("missing", "dash"),
 )
@@ -300,7 +299,7 @@ def _read_phrase(claim: str, result: CheckResult, letters: Mapping[tuple[int, in
     if result.phrase is None or result.phrase not in letters:
         return ""
     start, end = result.phrase
-    return claim[start:end]
+    return claim[start:end].strip()
 
 
 def _split_claim(claim: str, letters: Mapping[tuple[int, int], str]) -> Iterator[ClaimPiece]:
