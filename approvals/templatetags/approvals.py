@@ -432,15 +432,7 @@ def line_count(text: str) -> str:
 @register.filter
 def plain_text(text: str) -> str:
     """Return agent text for an option: no markup, hidden characters as tokens."""
-    return plain_title(text, _OPTION_CHARACTERS)
-
-
-def plain_title(text: str, limit: int = 300) -> str:
-    """Return the beginning of an agent's text without markup, for an attribute."""
-    return "".join(
-        piece.shown or piece.raw
-        for piece in untrusted_text.split_untrusted(text[:limit], one_line=True)
-    )
+    return untrusted_text.name_hidden_characters(text[:_OPTION_CHARACTERS])
 
 
 _OPTION_CHARACTERS: Final = 60

@@ -99,7 +99,7 @@ def test_a_long_value_is_cut_in_the_middle_and_its_end_stays() -> None:
     assert cut("billing@northwind-audit.example")[2] == "northwind-audit.example"
     long = "a" * 5000 + "-prod-eu-1"
     _, head, tail = cut(long)
-    assert (head, tail) == ("a" * 160 + "…", "aaaa-prod-eu-1")
+    assert (re.sub(r"<[^>]+>", "", head), tail) == ("a" * 160 + "…", "aaaa-prod-eu-1")
     assert cut("") == ("", "", "")
     assert "".join(cut("ab")[1:]) == "ab"
 
@@ -135,7 +135,7 @@ class TestRows:
         assert '<dl class="telling"><dt><span' in row
         assert re.findall(r"<dt><span[^>]*>(.*?)</span>", row) == ["cluster", "image"]
         assert "<span>prod-</span>" in row or "prod-eu-1" in re.sub(r"<[^>]+>", "", row)
-        assert "<span>/billing</span>" in row
+        assert "/billing</span>" in row
         assert "gist" not in row
         assert "as ever" not in row
 
