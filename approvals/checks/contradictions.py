@@ -37,15 +37,21 @@ from approvals.checks.claims.file_claims import (
     compare_named_path,
     compare_only_paths,
 )
+from approvals.checks.claims.identifier_claims import compare_identifiers
 from approvals.checks.claims.number_claims import compare_count, compare_money
 from approvals.checks.claims.passed_tests import compare_tests
 from approvals.checks.claims.personal_data_claims import compare_personal_data
 from approvals.checks.claims.reading_claims import compare_dry_run, compare_reads, compare_replica
+from approvals.checks.claims.sharing_claims import (
+    compare_draft,
+    compare_kept_data,
+    compare_visibility,
+)
 from approvals.checks.claims.shell_commands import (
     read_commands,
 )
 from approvals.checks.results import CheckResult
-from journal.summaries import COMMENT_ARGUMENTS
+from journal.summaries import COMMAND_ARGUMENTS, COMMENT_ARGUMENTS
 
 MAX_RESULTS: Final = 8  # contradictions of one request
 _FILE_KINDS: Final = frozenset(("docs", "tests", "comments", "whitespace", "formatting"))
@@ -76,19 +82,27 @@ def find_contradictions(
     for statement in _list_statements(request, facts):
         claims = recognize_claims(statement.text, commit=statement.commit)
         evidence.claims, evidence.text = claims, statement.text
-        for claim in claims:
-            if statement.kinds is not None and claim.kind not in statement.kinds:
-                continue
-            compare = _COMPARISONS.get(claim.kind)
-            contradiction = compare(evidence, claim) if compare is not None else None
-            if contradiction is None:
-                continue
+        for claim, contradiction in _compare_statement(evidence, statement):
             identity = (contradiction.short, contradiction.concerns)
             if identity not in reported and len(reported) < MAX_RESULTS:
                 reported.add(identity)
                 yield _build_result(statement, claim, contradiction)
     if not any(short == NAMES_PRODUCTION for short, _concerns in reported):
         yield from compare_environment_word(evidence)
+
+
+def _compare_statement(
+    evidence: ClaimEvidence, statement: Statement
+) -> Iterator[tuple[Claim, Contradiction]]:
+    for claim in evidence.claims:
+        if statement.kinds is not None and claim.kind not in statement.kinds:
+            continue
+        compare = _COMPARISONS.get(claim.kind)
+        contradiction = compare(evidence, claim) if compare is not None else None
+        if contradiction is not None:
+            yield claim, contradiction
+    if statement.kinds is None:
+        yield from compare_identifiers(evidence, statement.text)
 
 
 def claims_any(request: CheckedRequest, *kinds: str) -> bool:
@@ -99,7 +113,8 @@ def claims_any(request: CheckedRequest, *kinds: str) -> bool:
 def _list_statements(request: CheckedRequest, facts: ContradictionFacts) -> Iterator[Statement]:
     yield Statement("Claim", request.claim, True)
     named = request.arguments if isinstance(request.arguments, dict) else {}
-    for name in COMMENT_ARGUMENTS:
+    # Beside a command a description is about the call; elsewhere it is content, as of a ticket.
+    for name in COMMENT_ARGUMENTS if not named.keys().isdisjoint(COMMAND_ARGUMENTS) else ():
         text = named.get(name)
         if isinstance(text, str) and text.strip() and text != request.claim:
             yield Statement(name.capitalize(), text, False)
@@ -172,5 +187,12 @@ _COMPARISONS: Final[dict[str, Callable[[ClaimEvidence, Claim], Contradiction | N
     "count": compare_count,
     "money": compare_money,
     "no_personal_data": compare_personal_data,
+    "keeps_data": compare_kept_data,
+    "draft": compare_draft,
+    "internal": compare_visibility,
+    "private": compare_visibility,
+    "config": compare_files,
+    "styles": compare_files,
+    "translations": compare_files,
     "tests_passed": compare_tests,
 }

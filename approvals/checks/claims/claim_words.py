@@ -99,6 +99,10 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
     # Environments other than production
     _line("environment", rf"staging|stage {_PLACE}|pre-?prod(?:uction)?|sandbox", _ENV_PAST,
           _ENV_AFTER),
+    _line("environment", r"(?!(?:post|pre|non|ex|like)-)(?:[a-z0-9]+-)+(?:staging|stg|sandbox)"
+          r"|(?:staging|stg|sandbox)-(?!like|ready|tested|approved|first|grade)[a-z0-9]+(?:-[a-z0-9]+)*"
+          r"|[a-z0-9]+_(?:staging|stg|sandbox)|(?:staging|stg|sandbox)_[a-z0-9]+"
+          rf"|localhost|local {_PLACE}", _ENV_PAST, _ENV_AFTER),
     _line("environment", rf"(?:test|testing|dev|development|qa|uat|demo|integration) {_PLACE}",
           _ENV_PAST, _ENV_AFTER),
     _line("environment", r"(?<=to )(?:dev|qa|uat)|(?<=on )(?:dev|qa|uat)|(?<=in )(?:dev|qa|uat)",
@@ -115,20 +119,27 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
     _line("docs", rf"{_DOC_WORDS}(?:/{_DOC_WORDS})?(?: changes?| updates?)?(?: |-)only"
           rf"|{_ONLY}{_DOC_WORDS}(?: changes?| updates?| fix(?:es)?)?"
           rf"|pure(?:ly)? (?:a )?{_DOC_WORDS}(?: changes?| update)?"
-          r"|limited to (?:the )?(?:docs|documentation|readme)", "",
+          r"|limited to (?:the )?(?:docs|documentation|readme)"
+          rf"|{_DOC_WORDS},? (?:and )?nothing else", "",
           r"\s*(?:jobs?|pipelines?|ci|checks?|builds?|rules?|filters?|for|about|fail\w*|says?"
           r"|mentions?)\b"),
     _line("tests", rf"{_TEST_WORDS}(?: changes?)?(?: |-)only"
           rf"|{_ONLY}{_TEST_WORDS}(?:\s+(?:changes?|files?))?(?=\s*(?:$|[.,;:!)]|are\b))"
           r"|limited to (?:the )?tests", r"\brun\w*\b",
           r"\s*(?:fail\w*|pass\w*|run\w*|jobs?|for|that|which|with|of|in|on|using|against|via"
-          r"|whether|if|case|this|suite|it)\b"),
+          r"|api|mode|keys?|accounts?|users?|data|env\w*|clusters?|whether|if|case|this|suite|it)\b"),
     _line("comments", rf"(?:code )?(?:comments?|docstrings?)(?: changes?)?(?: |-)only"
           rf"|{_ONLY}(?:code )?(?:comments|docstrings)", "", r"\s*(?:on|from|by|to)\b"),
     _line("whitespace", rf"white ?space(?: changes?)?(?: |-)only|{_ONLY}white ?space"
           r"|indentation(?: |-)only"),
     _line("formatting", r"formatting(?: changes?)?(?: |-)only|format(?: |-)only"
           rf"|{_ONLY}(?:re)?formatting|{_ONLY}reformats?", "", r"\s*(?:of|for)\b"),
+    _line("config", r"(?:config(?:uration)?|settings|values)(?: changes?)?(?: |-)only"
+          rf"|{_ONLY}(?:config(?:uration)?|settings)(?=\s*(?:$|[.,;:!)]|changes?\b|files?\b))", "",
+          r"\s*(?:for|if|when|that|which|mode)\b"),
+    _line("styles", r"(?:css|styles?|styling|scss)(?: changes?)?(?: |-)only"
+          rf"|{_ONLY}(?:css|styles|styling|scss)(?=\s*(?:$|[.,;:!)]|changes?\b|files?\b))"),
+    _line("translations", rf"translations?(?: changes?)?(?: |-)only|{_ONLY}translations"),
     _line("no_code", r"no (?:product )?code(?: is)? (?:changes?|changed|touched)"
           r"|no changes? (?:to|in) (?:the )?code|without (?:any )?code changes?", _HYPOTHETICAL,
           r"\s*(?:needed|required|necessary|since|yet)\b"),
@@ -139,8 +150,11 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           _HYPOTHETICAL, r"\s*(?:needed|required|found|pending|applied)\b"),
     # Nothing is changed
     _line("reads", r"read(?:s)?(?: |-)?only", rf"{_TOPIC}|\bonly\s*$", _THING),
+    _line("reads", r"(?:just|only|merely) (?:a |runs? a |some |runs? )?(?:selects?|select query)",
+          _PAST, r"\s*(?:the|those|which|rows?|columns?|fields?|if|when)\b"),
     _line("reads", r"quer(?:y|ies)(?: |-)only|select(?: |-)only|inspection(?: |-)only"
-          r"|look(?: |-)only|no writes|writes nothing|no side[- ]effects?|side[- ]effect[- ]free",
+          r"|look(?: |-)only|no writes|writes nothing"
+          r"|(?:no|without)(?: any)? side[- ]effects?|side[- ]effect[- ]free",
           _TOPIC, _THING),
     _line("reads", r"no changes(?: (?:are|will be) made| to (?:anything|data|the data))?"
           rf"|nothing (?:is|will be|gets) (?:changed|modified|written|altered)|changes nothing"
@@ -153,12 +167,16 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|querying|browsing|look|lists?|reads?|inspects?|queries)", _PAST,
           r"\s*(?:up|for (?:work|users)|after|when|once|if|permissions?|access|rights?|write)\b|-"
           rf"|.*\b(?:and|then|or)\s+(?:then\s+)?(?:{_ACTS})|.*\b(?:might|may|could|would)\b"),
-    _line("replica", r"read(?: |-)?only (?:replica|standby|follower|endpoint)",
+    _line("replica", r"(?<!the )read(?: |-)?replica"
+          r"|read(?: |-)?only (?:replica|standby|follower|endpoint)",
           rf"{_TOPIC}|\b(?:from|the (?:new|old))\s+$"),
     # Nothing happens
     _line("dry_run", r"dry(?: |-)?runs?|dryrun", rf"{_TOPIC}|{_PAST}|{_HYPOTHETICAL}|\bthe\s*$",
           rf"{_THING}|\s*(?:passed|succeeded|was|were|showed|looked|looks|completed|ran|went|done"
           r"|finished|first|then|before|is (?:fine|green|clean)|gave|reported|found|says)\b"),
+    _line("dry_run", r"(?:with|using|in|under|passes) (?:the |a )?(?:--)?dry[-_ ]?run"
+          r"(?:=(?:client|server|true))?(?: flag| mode| option)?",
+          rf"{_TOPIC}|{_PAST}|{_HYPOTHETICAL}", r"\s*(?:first|then|before|passed|was|showed)\b"),
     _line("dry_run", r"simulat(?:e|es|ed|ing|ion)(?: only)?|what-?if(?: run| only)?"
           r"|no-?op run|plan only|check mode|trial run", rf"{_TOPIC}|{_PAST}|{_HYPOTHETICAL}",
           r"\s*(?:passed|was|were|showed|looked|results?|code|data|environment|user|users|a user"
@@ -168,9 +186,10 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"\s*(?:environment|deployment|branch|release|app|url)"),
     # Pushes
     _line("normal_push", r"(?:normal|regular|plain|ordinary|simple|standard|usual) (?:git )?push"
-          r"|fast-?forward(?: |-)?(?:only|push)|not (?:a )?forced?(?:-| )?push(?:ed)?"
+          r"|fast[- ]?forwards?(?: |-)?(?:only|push|merge)?|not (?:a )?forced?(?:-| )?push(?:ed)?"
           r"|(?:no|without|not using|never) (?:a )?(?:--)?forc(?:e|ing)(?:(?: |-)push)?"
           r"|no history (?:is )?(?:rewritten|rewrite)|(?:does not|doesn't) rewrite (?:the )?history"
+          r"|history (?:stays|remains|is) (?:intact|untouched|unchanged)|keeps (?:the )?history"
           r"|no commits? (?:is|are|gets?) (?:lost|removed|dropped|overwritten)",
           _HYPOTHETICAL, r"\s*(?:is rejected|was rejected|failed|fails|would|won't)\b"),
     # Data
@@ -178,20 +197,44 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"no (?:personal|private|sensitive|personally identifiable|identifying|customer)"
           r"(?: |-)(?:data|info(?:rmation)?|details|fields?|columns?)|no pii|pii-free"
           r"|without (?:any )?(?:personal data|pii)|anonymi[sz]ed|pseudonymi[sz]ed"
-          r"|aggregates? only|only aggregates|aggregated only", _TOPIC, r"\s*(?:is lost|loss)\b"),
+          r"|(?:only )?aggregate[sd]?(?: \w+)? only|only aggregate[sd]?|no user data|de-?identified"
+          r"|(?:no|without) (?:names|e-?mails|e-?mail addresses|phone numbers|addresses)"
+          r"(?:,? (?:or|and|nor) [\w-]+)?", _TOPIC,
+          r"\s*(?:is lost|loss|(?:are|is|were|get|will be) sent|sent|yet|match\w*|found"
+          r"|in common)\b"),
+    # Nothing is lost, sent or shown to others
+    _line("keeps_data", r"non-?destructive"
+          r"|nothing (?:is|will be|gets) (?:deleted|removed|lost|dropped)"
+          r"|deletes nothing|removes nothing|no (?:data )?(?:deletions?|loss)"
+          r"|no data is (?:lost|deleted)"
+          rf"|(?:does not|doesn't|will not|won't|without) (?:delet|remov|drop)\w* {_ANYTHING}",
+          _HYPOTHETICAL, r"\s*(?:yet|until|from|except|so far|else)\b"),
+    _line("draft", r"(?:just|only|as) a draft|drafts? only|only drafts?|not sent|nothing is sent"
+          r"|(?:does not|doesn't|won't) send (?:anything|it|the mail)|sends nothing",
+          rf"{_PAST}|{_HYPOTHETICAL}|\b(?:marked|sends|send|sent)\b",
+          r"\s*(?:yet because|because|when|if|was|to \w+ (?:but|only))\b"),
+    _line("internal", r"internal(?: |-)only|only internal(?:ly)?|internal (?:e-?mail|mail|message"
+          r"|recipients?|share|use only|team only)|not public|not publicly", rf"{_TOPIC}|{_PAST}",
+          r"\s*(?:server|api|error|yet)\b|ly\b"),
+    _line("private", r"private (?:git )?(?:repo(?:sitory)?|bucket|link|share|channel|gist|project"
+          r"|dashboard|board|playlist|document)", rf"{_PAST}|\bfrom\b", r"\s*(?:to public)\b"),
     # Branches
     _line("feature_branch", r"(?:(?:in)?to|onto|on) (?:the |my |a |its |our )?"
-          r"(?:feature|topic|work|working|bugfix|pr|own|separate|personal|side)(?: |-)branch",
-          _PAST),
+          r"(?:feature|topic|work|working|bugfix|pr|own|separate|personal|side)(?: |-)branch"
+          r"|(?:to|onto) (?:my|its) branch", _PAST),
     _line("feature_branch", r"push(?:es)? (?:the |my |a )?(?:feature|topic|pr) branch"),
     _line("not_main", r"not (?:to |on |into |onto |touch(?:ing)? )?(?:main|master|trunk)"
-          r"|(?:main|master) (?:is|stays|remains) (?:not touched|untouched|unchanged)", "",
+          r"|(?:doesn't|does not|won't|will not|never) (?:touch|change|push to|affect|move)\w*"
+          r" (?:main|master|trunk)"
+          r"|(?:main|master) (?:is|stays|remains) (?:not touched|untouched|unchanged|as it is)", "",
           r"\s*(?:function|thread|reason|goal|issue|yet|branch yet|cause|problem|entry)|\("),
     # Tests ran
     _line("tests_passed",
           r"(?:all )?(?:the )?(?:unit |integration )?(?:tests?|test suite|suite|ci|pipeline|checks)"
           r" (?:(?:are|is|have|has|were|all|was|still|now) ){0,2}"
           r"(?:green|pass|passes|passed|passing|ok|succeed(?:s|ed)?)"
+          r"|\d+ (?:tests )?pass(?:ed|ing)|passes all tests|passing (?:tests|ci)"
+          r"|(?:pytest|build|test run|everything) (?:is )?(?:all )?green"
           r"|green (?:ci|tests|build|pipeline)|all green|(?:ci|tests?):? green|fully tested",
           rf"{_HYPOTHETICAL}|\b(?:so|to|get|keep|make|makes|see|check|confirm|that)\b",
           r"\s*(?:once|if|when|after this|again after|except|only)\b"),
@@ -199,7 +242,19 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
 
 # Kind -> a text that claims it has one of these, in lower case: saves most of the patterns.
 _CUES: Final[dict[str, tuple[str, ...]]] = {
-    "environment": ("stag", "prod", "sandbox", "test", "dev", "qa", "uat", "demo", "integration"),
+    "environment": (
+        "stag",
+        "stg",
+        "local",
+        "prod",
+        "sandbox",
+        "test",
+        "dev",
+        "qa",
+        "uat",
+        "demo",
+        "integration",
+    ),
     "not_production": ("prod",),
     "docs": ("doc", "readme", "changelog", "markdown", "wording", "typo"),
     "tests": ("test", "spec"),
@@ -210,13 +265,34 @@ _CUES: Final[dict[str, tuple[str, ...]]] = {
     "no_dependencies": ("dependenc",),
     "no_ci": ("ci ", "pipeline", "workflow"),
     "no_migrations": ("migration", "schema"),
-    "reads": ("only", "no writes", "nothing", "side", "chang", "modif", "alter", "just"),
-    "replica": ("only",),
+    "reads": ("only", "merely", "no writes", "nothing", "side", "chang", "modif", "alter", "just"),
+    "replica": ("replica", "only"),
     "dry_run": ("dry", "simulat", "if", "op", "plan", "check mode", "trial", "preview"),
     "normal_push": ("push", "forward", "forc", "history", "commit"),
-    "no_personal_data": ("data", "info", "details", "field", "column", "pii", "ymi", "aggregate"),
+    "no_personal_data": (
+        "data",
+        "info",
+        "details",
+        "field",
+        "column",
+        "pii",
+        "ymi",
+        "aggregate",
+        "names",
+        "mail",
+        "numbers",
+        "address",
+        "identified",
+    ),
     "feature_branch": ("branch",),
     "not_main": ("main", "master", "trunk"),
+    "config": ("config", "settings", "values"),
+    "styles": ("css", "styl"),
+    "translations": ("translation",),
+    "keeps_data": ("destructive", "nothing", "delet", "remov", "loss", "lost", "drop"),
+    "draft": ("draft", "send", "sent"),
+    "internal": ("internal", "public"),
+    "private": ("private",),
     "tests_passed": ("green", "pass", "ok", "succe", "fully tested"),
 }
 

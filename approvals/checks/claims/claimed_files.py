@@ -71,6 +71,9 @@ _CONFIGURATION: Final = build_word_set(
 _BINARIES: Final = build_word_set(
     "exe dll so dylib bin jar war whl gz tgz zip tar 7z class o a wasm db sqlite pyc apk"
 )
+_STYLES: Final = build_word_set("css scss sass less styl pcss html htm vue svelte")
+_LOCALES: Final = build_word_set("locale locales i18n l10n lang langs translations messages")
+_TRANSLATED: Final = build_word_set("po pot mo xliff xlf arb strings ftl")
 _PRODUCTION: Final = frozenset(("production", "prod"))
 
 # Class of a file -> how a sentence counts it: one of it, several of it.
@@ -159,6 +162,19 @@ def is_test_path(path: str) -> bool:
     )
 
 
+def is_style_path(path: str) -> bool:
+    """Return True for style sheets, pictures and documents; pages may hold styles, too."""
+    ending = path.rpartition(".")[2].casefold()
+    return ending in _STYLES or is_docs_path(path)
+
+
+def is_translation_path(path: str) -> bool:
+    """Return True for translated texts."""
+    folders = {folder.casefold() for folder in normalize_path(path).split("/")[:-1]}
+    ending = path.rpartition(".")[2].casefold()
+    return bool(folders & _LOCALES) or ending in _TRANSLATED or is_docs_path(path)
+
+
 def is_picture(path: str) -> bool:
     """Return True for a picture or film."""
     return path.rpartition(".")[2].casefold() in _PICTURES
@@ -218,7 +234,9 @@ _PATH_LISTS: Final = build_word_set(
     " modified_files added added_files removed_files deleted deleted_files deleted_paths"
     " pathspec pathspecs file_list touched_files touched edited_files updated_files new_files"
 )
-_PATH_KEYS: Final = ("path", "filename", "file", "file_path", "new_path", "name", "old_path")
+_PATH_KEYS: Final = (
+    "path", "filename", "file", "file_path", "filePath", "new_path", "name", "old_path"
+)  # fmt: skip
 _STATS: Final = frozenset(("stat", "diffstat", "diff_stat", "numstat", "shortstat"))
 _STAT_LINE: Final = re.compile(
     r"^\s?(\S.*?)\s+\|\s+(?:\d+|Bin)\b|^(?:\d+|-)\t(?:\d+|-)\t(\S.*)$", re.M
@@ -280,6 +298,9 @@ def _iterate_path_lists(where: str, value: Any, depth: int) -> Iterator[tuple[st
             if paths:
                 yield f"{where}.{key}", paths
                 continue
+        if isinstance(item, list) and item and all(map(_names_file, item)):
+            yield f"{where}.{key}", _read_path_list(item)
+            continue
         if name in _STATS and isinstance(item, str):
             paths = [left or right for left, right in _STAT_LINE.findall(item[:20_000])]
             if paths:
@@ -304,6 +325,13 @@ def _read_path_list(value: Any) -> list[str]:
             return []
         paths.append(path)
     return paths
+
+
+def _names_file(item: Any) -> bool:
+    """Return True for an object about one file, as hosts of repositories take them."""
+    return isinstance(item, dict) and any(
+        isinstance(item.get(key), str) for key in ("path", "file_path", "filename", "filePath")
+    )
 
 
 def _looks_like_path(text: str) -> bool:

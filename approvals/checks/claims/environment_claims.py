@@ -28,6 +28,7 @@ _NON_PRODUCTION: Final = build_word_set(
     "staging stage stg test testing dev development sandbox qa uat demo preprod preproduction"
     " nonprod nonproduction"
 )
+_LIVE_FLAGS: Final = frozenset(("livemode", "live_mode", "live", "production", "is_production"))
 _EXCLUDING: Final = build_word_set("non pre not no like")
 # Names of arguments whose value says where a call acts.
 _SCOPES: Final = build_word_set(
@@ -105,6 +106,8 @@ def compare_environment_word(evidence: ClaimEvidence) -> Iterator[CheckResult]:
 def _find_production_argument(evidence: ClaimEvidence) -> Contradiction | None:
     request = evidence.request
     for where, key, value in evidence.values:
+        if value is True and "_".join(split_name(key)) in _LIVE_FLAGS:
+            return _describe_production(where, key, "true")
         if isinstance(value, str) and _value_names_production(key, value):
             return _describe_production(where, key, value)
     for where, commands in evidence.commands:
@@ -173,6 +176,10 @@ def _find_production_word(command: ShellCommand) -> str:
         return ""
     for word in (*command.assignments, *command.words[1:]):
         if word.startswith(("NODE_ENV=", "BABEL_ENV=", "MIX_ENV=", "RAILS_ENV=", "--mode")):
+            continue
+        if re.fullmatch(r"\w+=\S+(?:\s+\w+=\S+)+", word):  # a connection string
+            if _names_production_word(word, scoped=False):
+                return word
             continue
         if re.search(r"\s", word) or word in ("--production", "--prod", "production=false"):
             continue

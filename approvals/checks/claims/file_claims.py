@@ -17,7 +17,9 @@ from approvals.checks.claims.claimed_files import (
     describe_classes,
     is_docs_path,
     is_picture,
+    is_style_path,
     is_test_path,
+    is_translation_path,
     normalize_path,
 )
 from approvals.checks.results import Compared
@@ -36,6 +38,9 @@ def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
         "docs": ("not docs only", is_docs_path, "not docs"),
         "tests": ("not tests only", lambda path: is_test_path(path) or is_docs_path(path),
                   "not tests"),
+        "config": ("not config only", lambda path: not _is_code_file(path), "not configuration"),
+        "styles": ("not styles only", is_style_path, "not styles"),
+        "translations": ("not translations only", is_translation_path, "not translations"),
         "no_code": ("changes code", lambda path: not _is_code_path(path), "code"),
         "no_dependencies": ("changes dependencies", lambda path: classify_file(path) != "lock",
                             "lock files"),
@@ -50,6 +55,10 @@ def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
     if not outside:
         return None
     return _describe_outside(changed, outside, noun, plural)
+
+
+def _is_code_file(path: str) -> bool:
+    return classify_file(path) in ("code", "migration", "binary")
 
 
 def _is_code_path(path: str) -> bool:

@@ -8,6 +8,7 @@ from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.claims.argument_values import (
     build_word_set,
     iterate_lists,
+    iterate_values,
     split_name,
 )
 from approvals.checks.claims.claim_evidence import (
@@ -29,6 +30,10 @@ _SYNONYMS: Final = {
     "record": "row", "entry": "row", "addressee": "recipient", "mailbox": "recipient",
     "pct": "percent", "percentage": "percent", "weight": "percent",
 }  # fmt: skip
+_PEOPLE_NOUNS: Final = build_word_set(
+    "people person customer user subscriber colleague auditor member employee"
+)
+_SENDING: Final = build_word_set("mail email send message sms newsletter notify")
 _RECIPIENTS: Final = ("to", "recipients", "cc", "bcc")
 
 
@@ -79,8 +84,12 @@ def _iterate_counts(evidence: ClaimEvidence, noun: str) -> Iterator[tuple[float,
         if changed.paths and changed.whole and len(set(changed.paths)) > 1:
             yield float(len(set(changed.paths))), changed.source, False
         return
-    if noun == "recipient":
+    if noun == "recipient" or (noun in _PEOPLE_NOUNS and _SENDING & evidence.tool_words):
         yield from _count_recipients(request)
+    for where, key, value in iterate_values(request.preconditions, "evidence"):
+        number = _read_number(value)
+        if number is not None and where == f"evidence.{key}" and _names_noun(key, noun):
+            yield number, "evidence", False
     for where, key, items in iterate_lists(request.arguments):
         if _names_noun(key, noun) and len(items) > 0:
             yield float(len(items)), where, False

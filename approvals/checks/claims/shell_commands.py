@@ -50,7 +50,7 @@ _CHANGING_WORDS: Final[dict[str, frozenset[str]]] = {
         "argocd": "sync delete",
         "vercel fly heroku": "deploy destroy",
         "rm rmdir mv shred truncate dd chmod chown mkfs kill killall pkill reboot shutdown userdel"
-        " useradd dropdb createdb pg_restore ansible-playbook rsync": "*",
+        " useradd dropdb createdb ansible-playbook rsync": "*",
     }.items()
     for name in names.split()
 }
