@@ -5,8 +5,10 @@ tests or a dry run.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -26,7 +28,9 @@ from ledger.models import Attempt, Effect
 from sessions.models import Session
 
 SESSION_DEPTH: Final = 80  # latest effects of a session that are searched for runs of tests
+SESSION_RUNS: Final = 10  # latest runs of tests of a session whose answers are read
 TOOL_DEPTH: Final = 10  # latest effects of a tool that are searched for a dry-run argument
+TOOL_WINDOW: Final = 20_000  # journal positions before a request in which these are sought
 MAX_TOOLS: Final = 20  # tools whose earlier calls one page searches
 MAX_EFFECTS: Final = 4_000  # effects that one page searches
 _MAX_ANSWER: Final = 20_000  # characters of an answer that are read
@@ -47,6 +51,9 @@ _RUNNERS: Final[dict[str, str]] = {  # program -> its word that runs tests
     "bundle": r"(?:rspec|test)", "uv": r"(?:pytest|tox)", "poetry": r"(?:pytest|tox)",
     "npx": r"(?:jest|vitest|playwright|mocha)", "playwright": r"test", "deno": r"test",
 }  # fmt: skip
+_MAY_MATTER: Final = re.compile(  # most commands run no tests: they are not parsed
+    r"test|tox|nox|spec|mocha|karma|bats|phpunit|\bava\b|jest|check|verify|switch|npm t\b"
+)
 _FAILED_TEXT: Final = re.compile(
     r"\b[1-9]\d* (?:failed|failures?|failing|errors?)\b|^FAIL\b|^--- FAIL|\bBUILD FAILED\b"
     r"|test result: FAILED|(?:exit ?code|returncode|exit status)\W{0,3}[1-9]",
@@ -86,6 +93,18 @@ class _Run:
     words: str
     ref: str
     commit: str
+
+
+class _TestCall(NamedTuple):
+    """A call as its plan describes it: `words` of its run of tests, "" for none."""
+
+    words: str
+    ref: str
+    commit: str
+    checkout: str  # the branch that it checks out
+
+
+_NO_TEST: Final = _TestCall("", "", "", "")
 
 
 def load_contradiction_facts(
@@ -197,17 +216,15 @@ def _load_latest_effects(
     wanted = Q()
     for session, floor in floors.items():
         wanted |= Q(session=session, opened_position__gte=floor or 0)
-    rows = (
-        Effect.objects.filter(wanted, project=project)
-        .order_by("-opened_position")
-        .values_list(
-            "id", "session_id", "opened_position", "tool", "ref", "outcome", "state",
-            "plan_position",
-        )[:MAX_EFFECTS]
-    )  # fmt: skip
-    effects = [_EffectRow(*row) for row in rows] if floors else []
+    if not floors:
+        return [], set()
+    # The sessions are of the project; a condition on it would lead through all of its effects.
+    rows = Effect.objects.filter(wanted).values_list(
+        "id", "session_id", "opened_position", "tool", "ref", "outcome", "state", "plan_position"
+    )
+    effects = sorted((_EffectRow(*row) for row in rows), key=lambda row: row.position)
     cut = {session for session, floor in floors.items() if floor is not None}
-    return effects[::-1], cut
+    return effects[-MAX_EFFECTS:], cut
 
 
 def _may_run_tests(tool: str) -> bool:
@@ -216,42 +233,56 @@ def _may_run_tests(tool: str) -> bool:
 
 
 def _read_runs(
-    candidates: Iterable[_EffectRow], heads: Mapping[int, str], branches: Mapping[UUID, str]
+    candidates: Sequence[_EffectRow], heads: Mapping[int, str], branches: Mapping[UUID, str]
 ) -> list[_Run]:
-    """Return the runs of tests with the ref that each ran on.
+    """Return the latest runs of tests of each session with the ref that each ran on.
 
     The target's ref counts first, then an argument, then what the session checked out before.
     """
     checked_out = dict(branches)
-    runs = []
+    runs: dict[UUID, list[_Run]] = defaultdict(list)
     for effect in candidates:
-        arguments = summaries.extract_arguments(heads.get(effect.plan_position or 0) or "{}")
-        named = arguments if isinstance(arguments, dict) else {}
-        words = effect.tool if set(split_name(effect.tool)) & _TEST_WORDS else ""
-        for _where, commands in read_commands(arguments):
-            for command in commands:
-                branch = _read_checkout(command)
-                if branch:
-                    checked_out[effect.session] = branch
-                if _runs_tests(command):
-                    words = " ".join(command.words)[:120]
-        if not words:
+        call = _read_call(effect.tool, heads.get(effect.plan_position or 0) or "{}")
+        if call.checkout:
+            checked_out[effect.session] = call.checkout
+        if not call.words:
             continue
-        texts = {
-            str(key).casefold(): value for key, value in named.items() if isinstance(value, str)
-        }
-        ref = effect.ref or next(
-            (texts[name] for name in ("ref", "branch", "head", "head_branch") if name in texts), ""
-        )
-        commit = next(
-            (texts[name] for name in ("sha", "commit", "head_sha", "commit_sha") if name in texts),
-            "",
-        )
+        ref, commit = effect.ref or call.ref, call.commit
         if re.fullmatch(r"[0-9a-f]{7,40}", ref):
             ref, commit = "", ref
         ref = ref.removeprefix("refs/heads/").removeprefix("origin/")
-        runs.append(_Run(effect, words, ref or checked_out.get(effect.session, ""), commit))
-    return runs
+        ref = ref or checked_out.get(effect.session, "")
+        runs[effect.session].append(_Run(effect, call.words, ref, commit))
+    latest = [run for listed in runs.values() for run in listed[-SESSION_RUNS:]]
+    return sorted(latest, key=lambda run: run.effect.position)
+
+
+@lru_cache(maxsize=4096)  # plans never change, and pages are reloaded
+def _read_call(tool: str, head: str) -> _TestCall:
+    """Return what the beginning of a plan's body says about tests and branches."""
+    is_test_tool = bool(set(split_name(tool)) & _TEST_WORDS)
+    if not is_test_tool and _MAY_MATTER.search(head) is None:
+        return _NO_TEST
+    arguments = summaries.extract_arguments(head)
+    words, checkout = tool if is_test_tool else "", ""
+    for _where, commands in read_commands(arguments):
+        for command in commands:
+            checkout = _read_checkout(command) or checkout
+            if _runs_tests(command):
+                words = " ".join(command.words)[:120]
+    texts = {
+        str(key).casefold(): value
+        for key, value in (arguments.items() if isinstance(arguments, dict) else ())
+        if isinstance(value, str)
+    }
+    ref, commit = (
+        next((texts[name] for name in names if name in texts), "")
+        for names in (
+            ("ref", "branch", "head", "head_branch"),
+            ("sha", "commit", "head_sha", "commit_sha"),
+        )
+    )
+    return _TestCall(words, ref, commit, checkout)
 
 
 def _read_checkout(command: ShellCommand) -> str:
@@ -326,30 +357,31 @@ def _load_dry_flags(
 ) -> dict[str, tuple[str, str]]:
     """Load by tool the dry-run argument that an earlier call had, with the effect's handle.
 
-    Two queries over the index (project, tool, opened_position); at most 20 tools.
+    Three queries over the index (project, tool, opened_position); at most 20 tools.
     """
     effects = sorted(
         {request.effect for request in requests if isinstance(request.arguments, dict)}
     )[:MAX_TOOLS]
     if not effects:
         return {}
+    # The window bounds the query if a rare tool is sought in the order of positions.
     earlier = Effect.objects.filter(
-        project=project, tool=OuterRef("tool"), opened_position__lt=OuterRef("opened_position")
+        project=project,
+        tool=OuterRef("tool"),
+        opened_position__lt=OuterRef("opened_position"),
+        opened_position__gt=OuterRef("opened_position") - TOOL_WINDOW,
     ).order_by("-opened_position")
     depth = earlier.values("opened_position")[TOOL_DEPTH - 1 : TOOL_DEPTH]
     wanted = Q()
     for tool, opened, floor in Effect.objects.filter(project=project, id__in=effects).values_list(
         "tool", "opened_position", Subquery(depth)
     ):
-        wanted |= Q(tool=tool, opened_position__gte=floor or 0, opened_position__lt=opened)
+        first = opened - TOOL_WINDOW if floor is None else floor
+        wanted |= Q(tool=tool, opened_position__gte=first, opened_position__lt=opened)
     if not wanted:
         return {}
     latest = Effect.objects.filter(wanted, project=project, plan_position__isnull=False)
-    rows = list(
-        latest.order_by("-opened_position").values_list("tool", "opened_position", "plan_position")[
-            : MAX_TOOLS * TOOL_DEPTH
-        ]
-    )
+    rows = sorted(latest.values_list("tool", "opened_position", "plan_position"), reverse=True)
     heads = summaries.load_plan_heads(
         [position for *_rest, position in rows if position is not None]
     )

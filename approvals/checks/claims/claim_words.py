@@ -120,12 +120,12 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           rf"|{_ONLY}{_DOC_WORDS}(?: changes?| updates?| fix(?:es)?)?"
           rf"|pure(?:ly)? (?:a )?{_DOC_WORDS}(?: changes?| update)?"
           r"|limited to (?:the )?(?:docs|documentation|readme)"
-          rf"|{_DOC_WORDS},? (?:and )?nothing else", "",
+          rf"|{_DOC_WORDS},? (?:and )?nothing else", rf"{_HYPOTHETICAL}|\bskip\w*\b",
           r"\s*(?:jobs?|pipelines?|ci|checks?|builds?|rules?|filters?|for|about|fail\w*|says?"
           r"|mentions?)\b"),
     _line("tests", rf"{_TEST_WORDS}(?: changes?)?(?: |-)only"
           rf"|{_ONLY}{_TEST_WORDS}(?:\s+(?:changes?|files?))?(?=\s*(?:$|[.,;:!)]|are\b))"
-          r"|limited to (?:the )?tests", r"\brun\w*\b",
+          r"|limited to (?:the )?tests", rf"{_HYPOTHETICAL}|\b(?:run\w*|skip\w*)\b",
           r"\s*(?:fail\w*|pass\w*|run\w*|jobs?|for|that|which|with|of|in|on|using|against|via"
           r"|api|mode|keys?|accounts?|users?|data|env\w*|clusters?|whether|if|case|this|suite|it)\b"),
     _line("comments", rf"(?:code )?(?:comments?|docstrings?)(?: changes?)?(?: |-)only"
@@ -339,6 +339,11 @@ _PART_OF: Final = re.compile(
     r"|another|than the|from|row|line|lines|page|chapter|section|all)\s+(?:the\s+)?$",
     re.IGNORECASE,
 )
+_FILES_HELD: Final = re.compile(  # "in one file" says where something is, not how many change
+    r"(?<!typo )(?<!typos )(?<!changes )(?<!edits )(?<!errors )\b(?:in|as|into|is|are|by|from|to|of"
+    r"|with|per|stand)\s+$",
+    re.IGNORECASE,
+)
 CURRENCIES: Final[dict[str, str]] = {
     "\u20ac": "EUR", "eur": "EUR", "euro": "EUR", "euros": "EUR", "$": "USD", "usd": "USD",
     "dollar": "USD", "dollars": "USD", "\u00a3": "GBP", "gbp": "GBP", "chf": "CHF", "jpy": "JPY",
@@ -357,6 +362,8 @@ _PATH_JOIN: Final = re.compile(r",? and |, ")
 _IS_PATH: Final = re.compile(
     r".*\w/.*|.*/\w.*|[\w@-].*\.(?:[A-Za-z]{1,4}|lock|toml|yaml|json)|Dockerfile|Makefile"
 )
+_QUOTES: Final = "`'\"\u201c"
+_AFTER_PATH: Final = re.compile(r"[`'\"\u201d]?\s*(?:$|[.,;:!)]|(?:and|to|so|for|by|as|because)\b)")
 _ONLY_BEFORE: Final = re.compile(
     r"\b(?:only|just|solely|nothing but|nothing other than|limited to|confined to|restricted to)"
     r" (?:(?:the|file|files|to|in|touch(?:es|ing|ed)?|chang(?:es?|ing|ed)|modif(?:y|ies|ied)"
@@ -372,7 +379,7 @@ _PATH_VERB: Final = re.compile(
     re.IGNORECASE,
 )
 _TO_BRANCH: Final = re.compile(
-    r"\b(?:push(?:es|ed|ing)?|merg(?:e|es|ed|ing)|commit(?:s|ted|ting)?|goes|deploy(?:s|ing)?)\b"
+    r"\b(?:push(?:es|ed|ing)?|merg(?:e|es|ed|ing)|commit(?:s|ted|ting)?|goes)\b"
     r"(?:\s+[\w./-]+){0,4}?\s+(?:to|into|onto|on)\s+(?:the\s+|my\s+)?(?:(?:feature\s+)?branch\s+)?"
     r"[`'\"\u201c]?(?P<branch>[A-Za-z][\w.-]*(?:/[\w.-]+)+|main|master)(?![\w/])",
     re.IGNORECASE,
@@ -400,7 +407,7 @@ class Claim:
     """A phrase of a claim: `start` and `end` are offsets in the text that was read.
 
     `value` is the number, amount or names that it claims; `unit` is its noun or currency;
-    `bound` is "" for exactly, else about, most or least.
+    `bound` is "" for exactly, else about, most or least; "type" for the type of a commit.
     """
 
     kind: str
@@ -483,8 +490,18 @@ def _iterate_matches(
             yield "only_paths", match.start("path"), match.end(), paths, "", ""
     for match in _PATH_VERB.finditer(plain):
         paths, end = _read_paths(plain, match.end())
-        if paths and not re.search(_NOT, plain[: match.start()][-40:], re.IGNORECASE):
-            yield "names_path", match.end(), end, paths, "", ""
+        if (
+            paths
+            and _AFTER_PATH.match(plain, end)
+            and not re.search(_NOT, plain[: match.start()][-40:], re.IGNORECASE)
+        ):
+            if (
+                match[0].casefold().startswith("rename")
+                and plain[end:].lstrip("`'\" ")[:3] == "to "
+            ):
+                continue  # the list may hold the new name only
+            start = match.end() + (plain[match.end()] in _QUOTES)
+            yield "names_path", start, end, paths, "", ""
     for pattern in (_TO_BRANCH, _BRANCH_NAME):
         for match in pattern.finditer(plain):
             before, _after = _get_clause(plain, match.start(), match.end())
@@ -522,6 +539,8 @@ def _read_count(plain: str, match: "re.Match[str]") -> tuple[float, str, str] | 
     unit = "percent" if groups.get("percent") else (groups.get("noun") or "")
     before, after = plain[max(0, match.start() - 24) : match.start("number")], plain[match.end() :]
     if _PARTIAL.match(after) or _PART_OF.search(before):
+        return None
+    if unit.casefold() in ("file", "files") and _FILES_HELD.search(before):
         return None
     approximate = _APPROXIMATE.search(before)
     bound = (approximate.lastgroup or "") if approximate else ""
@@ -561,4 +580,4 @@ def _read_commit_type(message: str) -> list[Claim]:
     if match is None or _DOCS_IN_CODE.search(message):
         return []
     kind = "docs" if match["type"].casefold().startswith("doc") else "tests"
-    return [Claim(kind, match[0].strip(), 0, match.end())]
+    return [Claim(kind, match[0].strip(), 0, match.end(), bound="type")]

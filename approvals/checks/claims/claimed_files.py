@@ -74,6 +74,9 @@ _BINARIES: Final = build_word_set(
 _STYLES: Final = build_word_set("css scss sass less styl pcss html htm vue svelte")
 _LOCALES: Final = build_word_set("locale locales i18n l10n lang langs translations messages")
 _TRANSLATED: Final = build_word_set("po pot mo xliff xlf arb strings ftl")
+_DANGEROUS: Final = build_word_set(
+    "production secret ci permissions migration infrastructure lock manifest container binary"
+)
 _PRODUCTION: Final = frozenset(("production", "prod"))
 
 # Class of a file -> how a sentence counts it: one of it, several of it.
@@ -145,6 +148,11 @@ def classify_file(path: str) -> str:
         if ending in endings:
             return file_class
     return "code" if name.casefold() in ("makefile", "rakefile", "justfile") else "other"
+
+
+def is_dangerous_path(path: str) -> bool:
+    """Return True for production values, CI, secrets, permissions, migrations and the like."""
+    return classify_file(path) in _DANGEROUS
 
 
 def is_docs_path(path: str) -> bool:

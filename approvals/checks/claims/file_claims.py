@@ -15,6 +15,7 @@ from approvals.checks.claims.claimed_files import (
     ChangedPaths,
     classify_file,
     describe_classes,
+    is_dangerous_path,
     is_docs_path,
     is_picture,
     is_style_path,
@@ -54,7 +55,10 @@ def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
         outside = [path for path in outside if not _changes_comments_only(changed.files, path)]
     if not outside:
         return None
-    return _describe_outside(changed, outside, noun, plural)
+    contradiction = _describe_outside(changed, outside, noun, plural)
+    if claim.bound == "type" and not any(map(is_dangerous_path, outside)):
+        return contradiction._replace(level="notice")  # docs of code are often in the code
+    return contradiction
 
 
 def _is_code_file(path: str) -> bool:
@@ -157,11 +161,18 @@ def compare_only_paths(evidence: ClaimEvidence, claim: Claim) -> Contradiction |
 def compare_named_path(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
     """Compare a file that is claimed to change with the files of a commit or push."""
     changed, names = evidence.changed, claim.value
-    if not isinstance(names, tuple) or not names or not changed.paths or not changed.whole:
+    if not isinstance(names, tuple) or not changed.paths or not changed.whole:
+        return None
+    names = tuple(name for name in names if "." in name and classify_file(name) != "other")
+    if not names:
         return None
     if not evidence.has_git_words("commit", "push", "merge", "pr"):
         return None
-    if any(covers_path(name, path) for name in names for path in changed.paths):
+    if any(
+        covers_path(name, path) or _read_stem(name) == _read_stem(path)
+        for name in names
+        for path in changed.paths
+    ):
         return None
     return Contradiction(
         "path not in the diff",
@@ -170,6 +181,10 @@ def compare_named_path(evidence: ClaimEvidence, claim: Claim) -> Contradiction |
         compared=tuple(Compared("changes", path) for path in changed.paths[:MAX_COMPARED]),
         level="warning",
     )
+
+
+def _read_stem(path: str) -> str:
+    return path.rpartition("/")[2].partition(".")[0].casefold()
 
 
 def covers_path(name: str, path: str) -> bool:

@@ -44,6 +44,8 @@ _PRIMARIES: Final = build_word_set("rw primary writer master leader")
 
 def compare_reads(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
     request = evidence.request
+    if evidence.has_git_words("push", "commit", "merge", "pr", "pull"):
+        return None  # it names what the commits are about
     for where, key, value in evidence.values:
         flag = "_".join(split_name(key))
         if flag in ("read_only", "readonly", "ro") and _is_false(value):
@@ -58,7 +60,7 @@ def compare_reads(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
     if change is not None:
         return _describe_read(change.concerns, f"{change.words} changes something.")
     changes = evidence.changed.files
-    if changes and {"old", "new"}.isdisjoint(evidence.tool_words):
+    if changes and re.match(r"\s*(?:$|[.,;:!)])", evidence.text[claim.end :]):
         count = len(changes)
         return _describe_read("changes", f"the call edits {count} file{'' if count == 1 else 's'}.")
     words = set(split_name(get_operation(request.tool)))
