@@ -183,6 +183,12 @@ def list_declared_names(project: UUID) -> list[str]:
     return sorted({name for declaration in declarations for name in declaration.fields})
 
 
+def list_tools_with_fields(project: UUID) -> frozenset[str]:
+    """Return the names of the project's tools that declare search fields, up to 5 s late."""
+    declarations = tool_cache.load_tools(project).items()
+    return frozenset(name for name, declaration in declarations if declaration.fields)
+
+
 def describe_incomplete_fields(project: UUID, field: str) -> str:
     """Return a note about older effects that are not indexed by a field yet, or nothing."""
     rows = [

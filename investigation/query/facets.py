@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from accounts.models import Person
 from display import display_state
-from investigation.fulltext.field_index import list_declared_names
+from investigation.fulltext.field_index import list_tools_with_fields
 from investigation.query import edit
 from investigation.query.entity_registry import Entity
 from investigation.query.execute import COUNT_LIMIT, CompiledQuery, load_newest_values
@@ -126,10 +126,9 @@ def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None
     time = entity.fields[entity.time].path
     extra = _STATE_COLUMNS.get(entity.name, ())
     effect_column = _EFFECT_COLUMNS.get(entity.name)
-    if effect_column is not None and list_declared_names(compiled.context.project.id):
+    tools = list_tools_with_fields(compiled.context.project.id) if effect_column else frozenset()
+    if effect_column is not None and tools:
         extra = (*extra, effect_column)
-    else:
-        effect_column = None
     newest_rows, more = load_newest_values(
         compiled, (*columns.values(), time, *extra), COUNT_LIMIT, known_ids
     )
@@ -144,7 +143,12 @@ def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None
         )
         for number, facet_field in enumerate(facet_fields)
     }
-    declared = count_sample_values([row[-1] for row in newest_rows]) if effect_column else {}
+    declared: dict[str, Counter[Any]] = {}
+    if tools:
+        tool_index = list(columns).index("tool")
+        declared |= count_sample_values(
+            [row[-1] for row in newest_rows if row[tool_index] in tools]
+        )
     return MatchSample(
         counted, [row[time_index] for row in newest_rows], states, more, declared=declared
     )

@@ -17,6 +17,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Left
 from django.db.models.lookups import Exact
 
+from db import raw_sql
 from investigation.fulltext import field_index, indexer
 from investigation.models import FieldValue
 from investigation.query.fields.base import NO_ROWS, CompileContext, Field, RowTest
@@ -26,7 +27,7 @@ from ledger.tools.argument_values import MAX_FIELD_CHARACTERS
 
 # Most effects that are selected by a list of positions; with more, each row is tested.
 MAX_LISTED_POSITIONS: Final = 10_000
-_RECENT_VALUES: Final = 200  # newest values that are offered while typing
+_RECENT_ROWS: Final = 1_000  # newest values of all projects that are offered while typing
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +122,33 @@ def _build_field(name: str, *, of_gates: bool) -> DeclaredField | None:
     return DeclaredField(name, label.replace("_", " ").capitalize(), help_text, of_gates=of_gates)
 
 
+# The unique index on effect, field and value has all columns: no row is fetched.
+_COUNTED: Final = (
+    "SELECT stored.field, stored.value, count(*)"
+    " FROM {} CROSS JOIN investigation_fieldvalue stored WHERE stored.effect_id = wanted.key"
+    " GROUP BY stored.field, stored.value"
+)
+
+
 def count_sample_values(effects: Sequence[UUID]) -> dict[str, Counter[str]]:
     """Return how often each value of each declared field occurs in these effects. One query."""
+    ids = [raw_sql.uuid_as_cast_text(effect) for effect in effects]
+    rows = raw_sql.fetch_rows(
+        _COUNTED.format(raw_sql.wanted_table("uuid")), [raw_sql.to_array_parameter(ids)]
+    )
     counted: dict[str, Counter[str]] = {}
-    rows = FieldValue.objects.filter(effect__in=effects).order_by()
-    for name, value in rows.values_list("field", "value"):
-        counted.setdefault(f"{DECLARED_PREFIX}{name}", Counter())[value] += 1
-    return dict(sorted(counted.items()))
+    for name, value, number in sorted(rows):
+        counted.setdefault(f"{DECLARED_PREFIX}{name}", Counter())[value] = number
+    return counted
 
 
 def list_recent_values(project: UUID, field: DeclaredField) -> list[str]:
-    """Return the values of a field that were stored last, without repeats. One query."""
-    rows = FieldValue.objects.filter(project=project, field=field.declared_name)
-    newest = rows.order_by("-position").values_list("value", flat=True)[:_RECENT_VALUES]
-    return list(dict.fromkeys(newest))
+    """Return values of a field among those stored last, without repeats. One query."""
+    newest = FieldValue.objects.order_by("-id").values_list("project", "field", "value")
+    return list(
+        dict.fromkeys(
+            value
+            for row_project, name, value in newest[:_RECENT_ROWS]
+            if row_project == project and name == field.declared_name
+        )
+    )
