@@ -30,7 +30,9 @@ def test_the_fields_of_a_confirm_page_vanish_when_its_request_ends(
     assert live_inbox.agent.post(f"/effects/{effect}/supersede").status_code == 200
     live_inbox.ask("confirming-2", "mail.send", {"subject": "confirming"}, target=target)
     page.clock.run_for(5_100)
-    expect(page.get_by_text("Your answer was not recorded.")).to_be_visible()
+    heading = page.get_by_role("heading", name="Your answer was not recorded.")
+    expect(heading).to_be_visible()
+    expect(page.locator("#live")).to_contain_text("This request was cancelled")
     expect(page.locator("input[type=password]")).to_have_count(0)
     expect(page.get_by_text("Newer request for the same call:")).to_be_visible()
     page.locator(".successor a").click()
