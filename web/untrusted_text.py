@@ -13,7 +13,7 @@ say which of both a text is (`prose`).
 import html
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from django.utils.safestring import SafeString
@@ -210,6 +210,38 @@ def render_numbered_lines(text: str, *, prose: bool = False) -> SafeString:
             line.append(html.escape(last))
     if line or not elements:
         end()
+    return SafeString("".join(elements))
+
+
+def render_marked_words(text: str, spans: Sequence[tuple[int, int]], tag: str) -> SafeString:
+    """Return all of `text` as inert markup, its spans in elements named `tag`.
+
+    `spans` are offsets in ascending order. A token belongs to the span in which it starts.
+    """
+    elements: list[str] = []
+    if _PAGE.search(text) is None:
+        at = 0
+        for start, end in spans:
+            elements += (
+                html.escape(text[at:start]),
+                f"<{tag}>{html.escape(text[start:end])}</{tag}>",
+            )
+            at = end
+        return SafeString("".join((*elements, html.escape(text[at:]))))
+    at = 0
+    bounds = [offset for span in spans for offset in span]  # inside a span after an odd number
+    passed = 0
+    for piece in split_untrusted(text):
+        until = at + len(piece.raw)
+        while passed < len(bounds) and bounds[passed] < until:
+            if bounds[passed] > at and not piece.shown:
+                elements.append(html.escape(text[at : bounds[passed]]))
+                at = bounds[passed]
+            elements.append(f"</{tag}>" if passed % 2 else f"<{tag}>")
+            passed += 1
+        elements.append(_markup(piece) if piece.shown else html.escape(text[at:until]))
+        at = until
+    elements.append(f"</{tag}>" if passed % 2 else "")
     return SafeString("".join(elements))
 
 

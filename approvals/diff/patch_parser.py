@@ -22,11 +22,15 @@ _UPDATE, _ADD, _DELETE, _MOVE = (
 _SIGNS: Final = {_UPDATE: " +-", _ADD: "+", _DELETE: ""}
 _GIT, _INDEX, _NONE = "diff --git ", "Index: ", "/dev/null"
 _NO_END: Final = "\\ No newline at end of file"
-# Headings of git that change nothing beyond what the page shows; modes and links do.
+# Headings of git. approvals/diff/file_order.py says in words what modes and links change.
 _GIT_HEADING: Final = re.compile(
     r"index [0-9a-f]{4,64}\.\.[0-9a-f]{4,64}(?: [0-7]{6})?|(?:dis)?similarity index [0-9]{1,3}%"
-    r"|new file mode 100644|deleted file mode [0-7]{6}|rename (?:from|to) .+"
+    r"|(?:old|new|new file|deleted file) mode [0-7]{6}|rename (?:from|to) .+"
 )
+_BINARY_FILES: Final = re.compile(r"Binary files (.+) and (.+) differ")
+_BINARY_PATCH: Final = "GIT binary patch"
+_BINARY_BLOCK: Final = re.compile(r"(?:literal|delta) [0-9]{1,12}")
+_BASE_85: Final = re.compile(r"[A-Za-z](?:[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{5}){1,13}")
 _NAME: Final = re.compile(
     r"(?:---|\+\+\+) ([^\t]+)"
     r"(?:\t(?:[-+:. 0-9]*|\((?:revision [0-9]+|working copy|nonexistent)\)))?"
@@ -120,13 +124,19 @@ def _parse_file(pending: deque[str]) -> _Draft:
         _parse_hunk(pending, draft)
         while pending and pending[0].startswith("@@"):
             _parse_hunk(pending, draft)
+    elif pending and git and (match := _BINARY_FILES.fullmatch(pending[0])):
+        _take_heading(pending, draft)
+        old, new = _resolve_paths(match[1], match[2])
+    elif pending and git and pending[0] == _BINARY_PATCH:
+        _take_binary_patch(pending, draft)
+        old, new = renamed or _split_git_paths(git)
     elif renamed is not None:
         old, new = renamed
     elif draft.deletes or any(line.startswith("new") for line in more):
-        old, new = _resolve_paths(git[: len(git) // 2], git[len(git) // 2 + 1 :])
-        if old != new:
-            raise _NotAPatch
+        old, new = _split_git_paths(git)
     else:
+        raise _NotAPatch
+    if sum(line.startswith(("old mode ", "new mode ")) for line in more) not in (0, 2):
         raise _NotAPatch
     old_path, new_path = old or new, new or old
     if (git and git not in (f"a/{old_path} b/{new_path}", f"{old_path} {new_path}")) or (
@@ -141,6 +151,28 @@ def _parse_file(pending: deque[str]) -> _Draft:
     draft.path = old_path if old_path == new_path else f"{old_path} → {new_path}"
     _take_blanks(pending, draft)
     return draft
+
+
+def _split_git_paths(git: str) -> tuple[str, str]:
+    """Return the paths of a git heading whose two names must be the same."""
+    old, new = _resolve_paths(git[: len(git) // 2], git[len(git) // 2 + 1 :])
+    if old != new:
+        raise _NotAPatch
+    return old, new
+
+
+def _take_binary_patch(pending: deque[str], draft: _Draft) -> None:
+    """Take a binary patch of git: one or two blocks of text, each ended by an empty line."""
+    _take_heading(pending, draft)
+    blocks = 0
+    while pending and blocks < 2 and _BINARY_BLOCK.fullmatch(pending[0]):
+        _take_heading(pending, draft)
+        while pending and _BASE_85.fullmatch(pending[0]):
+            _take_heading(pending, draft)
+        _take_blanks(pending, draft)
+        blocks += 1
+    if not blocks:
+        raise _NotAPatch
 
 
 def _renamed_paths(more: list[str]) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Final
 from uuid import UUID
 
@@ -13,7 +14,9 @@ from django.utils.safestring import SafeString
 from approvals import labels
 from approvals.checks.results import Compared
 from approvals.confirmation import FOR_THIS
-from approvals.diff.unified import DiffRow
+from approvals.diff.file_order import OrderedChanges, ShownFile, order_changes
+from approvals.diff.from_arguments import Changes, Commit
+from approvals.diff.shown_rows import ShownRow
 from approvals.inbox.inbox_rows import InboxRow as Entry
 from approvals.models import Gate, Vote
 from approvals.policies.engine import is_production_name
@@ -450,25 +453,96 @@ def source_label(line: CardLine) -> SafeString:
     )
 
 
-_SIGN_CELLS: Final = {
-    "+": ("add", "added ", "+"),
-    "-": ("del", "removed ", "−"),
+_SIGN_CELLS: Final = {  # sign -> class of the row, its cell, element of the words that differ
+    "+": ("add", '<span class="visually-hidden">added </span>+', "ins"),
+    "-": ("del", '<span class="visually-hidden">removed </span>−', "del"),
     "@": ("hunk", "", ""),
     " ": ("", "", ""),
 }
 
 
+@register.simple_tag
+def ordered_changes(changes: Changes) -> OrderedChanges:
+    """`{% ordered_changes card.changes as ordered %}`: the order of danger."""
+    return order_changes(changes)
+
+
 @register.filter
-def diff_row(row: DiffRow) -> SafeString:
-    """Render a diff row. The sign has its own column, so colour is never the only cue."""
-    css_class, word, sign = _SIGN_CELLS[row.sign]
+def diff_rows(shown: ShownFile) -> SafeString:
+    """Render the head and the rows of a file's table.
+
+    Sign and marks of words carry the meaning, never colour alone. Code and not a template: a diff
+    has thousands of rows.
+    """
+    rows = shown.build_rows()
+    columns = [
+        (name, css_class, heading)
+        for name, css_class, heading in _NUMBER_COLUMNS
+        if any(getattr(row, name) is not None for row in rows)
+    ]
+    head = "".join(f'<th scope="col">{heading}</th>' for _name, _class, heading in columns)
+    parts = [f'<thead class="visually-hidden"><tr>{head}{_HEAD_CELLS}</tr></thead>\n<tbody>\n']
+    for is_heading, listed in groupby(rows, key=_is_patch_heading):
+        if is_heading:
+            cells = "".join(f'<td class="{css_class}"></td>' for _name, css_class, _ in columns)
+            texts = " ".join(
+                f'<span class="nowrap">{untrusted_text.render_untrusted(row.text, None)}</span>'
+                for row in listed
+            )
+            parts.append(_DIFF_ROW.format("hunk", cells, "", texts))
+        else:
+            parts += [_render_diff_row(row, columns) for row in listed]
+    parts.append("</tbody>")
+    return SafeString("".join(parts))
+
+
+_NUMBER_COLUMNS: Final = (
+    ("old", "line-number is-old", "Line before"),
+    ("new", "line-number is-new", "Line after"),
+)
+_HEAD_CELLS: Final = '<th scope="col">Change</th><th scope="col">Text</th>'
+_DIFF_ROW: Final = (
+    '<tr class="{}">{}<td class="line-sign">{}</td>'
+    '<td class="untrusted" hx-disable hx-ignore dir="ltr">{}</td></tr>\n'
+)
+
+
+def _is_patch_heading(row: ShownRow) -> bool:
+    """Return True for a heading that names the file; such lines share one row."""
+    return row.sign == "@" and not row.text.startswith("@@")
+
+
+def _render_diff_row(row: ShownRow, columns: list[tuple[str, str, str]]) -> str:
+    css_class, sign, element = _SIGN_CELLS[row.sign]
+    text = (
+        untrusted_text.render_marked_words(row.text, row.spans, element)
+        if row.spans
+        else untrusted_text.render_untrusted(row.text, None)
+    )
+    cells = ""
+    for name, column_class, _heading in columns:
+        number = row.old if name == "old" else row.new
+        cells += f'<td class="{column_class}">{"" if number is None else number}</td>'
+    return _DIFF_ROW.format(css_class, cells, sign, text)
+
+
+@register.filter
+def commit_row(commit: Commit) -> SafeString:
+    """Render a commit in full as a row: removed or added in words, name, title, author."""
+    removed = commit.sign == "-"
+    author = (
+        format_markup(' <span class="quiet">{}</span>', full_text(commit.author))
+        if commit.author
+        else SafeString("")
+    )
     return format_markup(
-        '<tr class="{}"><td class="line-number">{}{}</td>'
-        '<td class="untrusted" hx-disable hx-ignore dir="ltr">{}</td></tr>',
-        css_class,
-        format_markup('<span class="visually-hidden">{}</span>', word) if word else "",
-        sign,
-        untrusted_text.render_untrusted(row.text, None),
+        '<tr class="{}"><td class="line-sign">{}</td>'
+        '<td class="untrusted" hx-disable hx-ignore dir="ltr">{} {}{}</td></tr>\n',
+        "del" if removed else "add",
+        SafeString("− removed" if removed else "+ added"),
+        full_text(commit.name),
+        full_text(commit.title),
+        author,
     )
 
 

@@ -16,7 +16,6 @@ from approvals import labels, stop_rows
 from approvals.checks import run_checks
 from approvals.checks.checked_request import build_checked_request
 from approvals.diff import destructive_pushes
-from approvals.diff.from_arguments import Changes
 from approvals.gates import deadlines
 from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
 from approvals.inbox import inbox_queries, updates
@@ -206,7 +205,7 @@ def gate_context(
         "list_filters": drafts.list_filters_of(request) if in_pane else "",
         "next_gate": None if in_pane or undecided else _next_gate(request, gate),
         "longest": _longest_argument(shown),
-        "has_full_changes": _is_abridged(shown.changes),
+        "has_full_changes": bool(shown.changes.files or shown.changes.commits),
         "status": labels.STATUS_LABELS[gate.status],
         "why_ended": labels.END_REASON_LABELS.get(gate.reason, ""),
         "earlier": review_context.load_earlier_version(gate, plan),
@@ -302,15 +301,6 @@ def _longest_argument(shown: card.Card) -> dict[str, Any]:
         return {}
     number = max(range(len(shown.pieces)), key=lambda index: len(shown.pieces[index].text))
     return {"number": number, "name": shown.pieces[number].name}
-
-
-def _is_abridged(changed: Changes) -> bool:
-    """Return True if fact 2 shows only a part: a diff, or commits that are cut."""
-    short = all(
-        len(commit.name) <= 12 and len(commit.title) <= 60 and len(commit.author) <= 20
-        for commit in changed.commits
-    )
-    return bool(changed.files) or len(changed.commits) > 6 or not short
 
 
 def _opened_gate(request: MemberRequest) -> Gate | None:

@@ -159,6 +159,28 @@ def test_the_heads_of_every_fact_are_aligned_with_their_columns(
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_diff_needs_no_scrolling_of_its_own(
+    live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str], width: int
+) -> None:
+    page = live_inbox.enter(watched(new_page(viewport={"width": width, "height": 844}), complaints))
+    page.goto(live_inbox.gate_url("diff"))
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    diff = page.locator("#diff .diff").first
+    expect(diff).to_be_visible()
+    assert diff.evaluate(
+        """element => {
+            for (let box = element; box !== document.body; box = box.parentElement)
+                if (getComputedStyle(box).overflowY === "auto" && box.scrollHeight > box.clientHeight)
+                    return false;
+            return element.scrollWidth <= element.clientWidth;
+        }"""
+    )
+    columns = diff.locator("tr.add").first.locator("td:visible").count()
+    assert columns == (3 if width == 390 else 4)  # one column of line numbers on a phone
+
+
+@pytest.mark.once
 def test_the_decision_is_always_in_view_on_a_phone_and_nothing_scrolls_inside(
     live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:

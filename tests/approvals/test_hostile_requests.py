@@ -32,11 +32,11 @@ def test_a_patch_names_what_it_writes_to_and_what_it_deletes(
 ) -> None:
     patch = "--- a/etc/sudoers\n+++ b/etc/sudoers\n@@ -1 +1,2 @@\n root\n+++ b/README.md\n"
     shown = fact(rita, inbox.gate(inbox.plan("e-1", arguments={"patch": patch})), 2)
-    assert "1 file, +1 −0 lines" in shown
-    assert "etc/sudoers +1 −0" in shown
-    assert "README" not in shown
+    assert "1 file, +1 −0" in shown
+    assert "etc/sudoers permissions or owners +1 −0" in shown
+    assert "added + ++ b/README.md" in shown  # a line of the file, not a heading
     shown = fact(rita, inbox.gate(inbox.plan("e-2", arguments={"patch": DELETING})), 2)
-    assert "1 file, +0 −0 lines, 1 deleted , from the arguments." in shown
+    assert "1 file, +0 −0 , 1 deleted , nothing left out." in shown
     assert "src/ledger.py deletes the file" in shown
 
 
@@ -120,7 +120,7 @@ def test_no_edit_keeps_its_page_or_its_answer_waiting(inbox: InboxScenario, rita
         inbox.plan(arguments={"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
     )
     shown = fact(rita, gate, 2)
-    assert "30 files, +42 000 −42 000 lines" in shown.replace("\u202f", " ")
+    assert "1 file, 30 edits, +42 000 −42 000" in shown.replace("\u202f", " ")
     assert rita.answer(gate, "deny", "unreadable").status_code == 302
     assert Gate.objects.get(id=gate.id).status == "denied"
 

@@ -1,5 +1,7 @@
 """Agent text is shown completely and inert."""
 
+import html
+import re
 import unicodedata
 from html.parser import HTMLParser
 
@@ -74,6 +76,26 @@ def test_rendered_text_is_inert_and_hides_nothing(text: str) -> None:
     reader = read(markup)
     assert "".join(reader.plain) == "".join(piece.raw for piece in pieces if not piece.shown)
     assert reader.tokens == [piece.shown for piece in pieces if piece.shown]
+
+
+@given(TEXTS, st.lists(st.integers(0, 300), max_size=6, unique=True))
+@example("a\u202e\u0301b", [1, 2])
+def test_marks_of_words_change_nothing_of_the_text(text: str, offsets: list[int]) -> None:
+    bounds = sorted(offset for offset in offsets if offset <= len(text))
+    spans = list(zip(bounds[::2], bounds[1::2], strict=False))
+    markup = untrusted_text.render_marked_words(text, spans, "ins")
+    opened = 0
+    for mark in re.findall("</?ins>", markup):
+        opened += 1 if mark == "<ins>" else -1
+        assert opened in (0, 1)
+    assert opened == 0
+    unmarked = read(re.sub("</?ins>", "", markup))
+    expected = read(untrusted_text.render_untrusted(text, None))
+    assert "".join(unmarked.plain) == "".join(expected.plain)
+    assert unmarked.tokens == expected.tokens
+    if not expected.tokens:
+        marked = re.findall("<ins>(.*?)</ins>", markup, re.DOTALL)
+        assert [html.unescape(word) for word in marked] == [text[a:b] for a, b in spans]
 
 
 @given(TEXTS)
