@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from approvals.checks import earlier_denials, missing_evidence
+from approvals.checks import earlier_denials, missing_evidence, outliers, set_queries
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.contradiction_facts import load_contradiction_facts
 from approvals.checks.contradictions import find_contradictions
@@ -27,6 +27,7 @@ CHECKS: Final[dict[str, str]] = {
     earlier_denials.DENIED_BEFORE: "People refused the same, or something about the same thing.",
     "missing_evidence": "The rule wants evidence that the request does not carry.",
     "removed_commits": "A push is forced, and nobody sent the list of commits that it removes.",
+    outliers.STANDS_OUT: "One of several alike has another cluster, account, owner or size.",
 }
 
 
@@ -43,6 +44,7 @@ def check_requests(
     seen = load_contradiction_facts(project, requests)
     denials = earlier_denials.load_earlier_denials(project, requests)
     evidence = missing_evidence.load_required_evidence(project, requests)
+    siblings = set_queries.load_siblings(project, requests)
     results: dict[UUID, list[CheckResult]] = {request.gate: [] for request in requests}
     for request in requests:
         listed = results[request.gate]
@@ -50,6 +52,9 @@ def check_requests(
         listed += find_contradictions(request, seen[request.gate])
         listed += earlier_denials.find_earlier_denials(request, denials)
         listed += missing_evidence.find_missing_evidence(request, evidence)
+    for request, result in outliers.find_outliers([*requests, *siblings]):
+        if request.gate in results:
+            results[request.gate].append(result)
     return {
         gate: tuple(sorted(listed, key=lambda result: LEVELS.index(result.level)))
         for gate, listed in results.items()
