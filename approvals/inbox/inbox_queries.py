@@ -4,6 +4,7 @@ Pending requests are ordered by reversibility (irreversible first), then by dead
 by key, so pages stay correct while requests come and go.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
@@ -28,6 +29,7 @@ from accounts.access import has_role
 from accounts.models import Membership, Project
 from accounts.teams import load_team_names
 from approvals import pending_counts
+from approvals.checks.outliers import build_shape, compare_set
 from approvals.inbox.inbox_rows import InboxRow, load_inbox_rows
 from approvals.labels import REVERSIBILITY_RANKS
 from approvals.models import Gate, Vote
@@ -169,18 +171,52 @@ def find_first_gate(membership: Membership) -> UUID | None:
 
 
 def group_rows(rows: Iterable[InboxRow]) -> list[InboxRow]:
-    """Fold rows that may be decided together: same agent, tool, rule and repository."""
+    """Fold rows that may be decided together: same agent, repository and shape.
+
+    A request that stands out is never folded. It comes directly before the others of its set, if
+    both have the same reversibility, and their row names it.
+    """
     heads: dict[tuple[Any, ...], InboxRow] = {}
     folded: list[InboxRow] = []
     for row in rows:
-        shape = (row.gate.tool, row.gate.rule, row.gate.agent_id, row.gate.repository_name)
-        if row.groups and shape in heads:
+        shape = (*_find_shape(row), row.gate.repository_name)
+        if row.groups and shape in heads and len(heads[shape].like) < MAX_BATCH - 1:
             heads[shape].like.append(row)
             continue
         if row.groups:
             heads[shape] = row
         folded.append(row)
+    by_shape = {_find_shape(head): head for head in reversed(heads.values())}
+    for row in [row for row in folded if row.stands_out]:
+        head = by_shape.get(_find_shape(row))
+        if head is None or len(head.like) + len(head.apart) >= MAX_BATCH - 1:
+            continue
+        head.apart.append(row)
+        if row.gate.reversibility == head.gate.reversibility:
+            folded.remove(row)
+            folded.insert(next(n for n, other in enumerate(folded) if other is head), row)
+    for head in by_shape.values():
+        head.tally = _tally_set(head) if head.apart else ()
     return folded
+
+
+def _find_shape(row: InboxRow) -> tuple[Any, ...]:
+    shape = build_shape(row.request) if row.request is not None else (row.gate.tool, row.gate.rule)
+    return row.gate.agent_id, *shape
+
+
+def _tally_set(head: InboxRow) -> tuple[tuple[str, tuple[tuple[int, str, bool], ...]], ...]:
+    """Count the values of at most two columns in which a request of the set stands out."""
+    listed = [row.request for row in (head, *head.like, *head.apart) if row.request is not None]
+    odd = [column for column in compare_set(listed).columns if column.outlying]
+    tallies = []
+    for column in sorted(odd, key=lambda column: column.common is None)[:2]:
+        counts = Counter(column.texts)
+        usual = [(counts[column.common], column.common, False)] if column.common else []
+        outlying = sorted({column.texts[number] or "" for number in column.outlying})
+        rare = [(counts[text], text, True) for text in outlying[:2]]
+        tallies.append((column.name, (*usual, *rare)))
+    return tuple(tallies)
 
 
 def load_recent_violations(project: Project, most: int = 5) -> list[tuple[Effect, list[str]]]:

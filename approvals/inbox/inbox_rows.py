@@ -12,7 +12,8 @@ from django.db.models import Exists, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce, Length, Substr
 
 from approvals.checks import run_checks
-from approvals.checks.checked_request import build_checked_request
+from approvals.checks.checked_request import CheckedRequest, build_checked_request
+from approvals.checks.outliers import STANDS_OUT
 from approvals.checks.results import CheckResult
 from approvals.diff import destructive_pushes, hidden_characters
 from approvals.gates.deadlines import current_gate_status
@@ -79,7 +80,12 @@ class InboxRow:
     became: str = ""  # state of its effect, after its permission was used
     afterwards: str = ""  # what happened to its effect otherwise, as text
     checks: tuple[CheckResult, ...] = ()
+    request: CheckedRequest | None = None  # set while pending, if its plan can be read
     like: list["InboxRow"] = field(default_factory=list)  # similar requests, folded under this row
+    apart: list["InboxRow"] = field(default_factory=list)  # those that stand out; never folded
+    # What those that stand out differ in: ((name, ((count, value, stands out), ...)), ...)
+    tally: tuple[tuple[str, tuple[tuple[int, str, bool], ...]], ...] = ()
+    ticked: bool = False  # kept as selected
 
     @property
     def prose(self) -> bool:
@@ -113,6 +119,26 @@ class InboxRow:
     def is_warned(self) -> bool:
         """True if a check warns, so that the row stands out."""
         return any(result.is_warning for result in self.checks)
+
+    @property
+    def stands_out(self) -> bool:
+        """True if it differs from requests that are otherwise alike."""
+        return any(result.check == STANDS_OUT for result in self.checks)
+
+    @property
+    def has_ticked_like(self) -> bool:
+        """True if a request folded under this row is selected."""
+        return any(row.ticked for row in self.like)
+
+    @property
+    def set_ids(self) -> str:
+        """The ids of this row and of those folded under it or apart, for the batch page."""
+        return ",".join(str(row.gate.id) for row in (self, *self.like, *self.apart))
+
+    @property
+    def set_size(self) -> int:
+        """How many requests `set_ids` names."""
+        return 1 + len(self.like) + len(self.apart)
 
     @property
     def is_flagged(self) -> bool:
@@ -166,14 +192,12 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
         else {}
         for gate in gates
     }
-    checks = run_checks.check_requests(
-        gates[0].project_id,
-        [
-            build_checked_request(gate, _EffectColumns(gate), plans[gate.id])
-            for gate in gates
-            if gate.status == "pending" and plans[gate.id]
-        ],
-    )
+    requests = {
+        gate.id: build_checked_request(gate, _EffectColumns(gate), plans[gate.id])
+        for gate in gates
+        if gate.status == "pending" and plans[gate.id]
+    }
+    checks = run_checks.check_requests(gates[0].project_id, list(requests.values()))
     rows = []
     for gate in gates:
         gate.status = current_gate_status(gate, now)
@@ -214,6 +238,7 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
                 first=_first_use(gate),
                 outside=late.get(gate.id),
                 checks=checks.get(gate.id, ()),
+                request=requests.get(gate.id),
                 deciders=", ".join(
                     deciders.get((gate.id, _DECIDING_ANSWERS.get(gate.status, "approve")), ())
                 ),

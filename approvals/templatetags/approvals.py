@@ -93,7 +93,7 @@ def entry_head(row: Entry, may_rule: bool) -> SafeString:
         ended = gate.decided_at_us or gate.ended_at_us or gate.decide_by_us
         top = format_markup('{}<span class="push">{}</span>', gate_state(gate), moment(ended))
     if row.groups and may_rule:
-        top = format_markup(_TICK, str(gate.id), str(gate)) + top
+        top = format_markup(_TICK, str(gate.id), str(gate), _CHECKED[row.ticked]) + top
     marks = collect_marks(row.checks)
     what = _title_markup(row.title, marks, 32)
     return format_markup(_ENTRY, top, reverse("gate", args=[gate.id]), what, _gist(row, marks))
@@ -123,7 +123,10 @@ _FLAG_STYLES: Final = {
     "warning": SafeString(" is-danger"),
     "notice": SafeString(" is-mild"),
 }
-_TICK: Final = '<input type="checkbox" form="batch" name="gate" value="{}" aria-label="Select {}">'
+_TICK: Final = (
+    '<input type="checkbox" form="batch" name="gate" value="{}" aria-label="Select {}"{}>'
+)
+_CHECKED: Final = {True: SafeString(" checked"), False: SafeString("")}
 _ENTRY: Final = '<p class="entry-top">{}</p>\n<h3><a href="{}" data-gate>{}</a></h3>\n{}'
 _MIDDLE_CUT_CHARACTERS: Final = 28  # of a value that fits as it is
 

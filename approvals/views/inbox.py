@@ -18,7 +18,7 @@ from approvals.checks.checked_request import build_checked_request
 from approvals.diff import destructive_pushes
 from approvals.gates import deadlines
 from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
-from approvals.inbox import inbox_queries, updates
+from approvals.inbox import inbox_queries, kept_selection, updates
 from approvals.models import Gate
 from approvals.policies import policy_inputs
 from approvals.review import card, changed_requests, form_token, shown_checks, similar, warnings
@@ -80,6 +80,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         after=request.GET.get("after", ""),
     )
     rows = inbox_queries.group_rows(listed.rows) if state in ("pending", "mine") else listed.rows
+    kept_selection.mark_ticked_rows(request, rows)
     opened = _opened_gate(request)
     observes = load_project_status(request).mode != "enforce"
     week = inbox_queries.load_week_figures(project)

@@ -148,6 +148,7 @@ def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(
         fields = {
             "answer": "approve",
             "reason": REASON,
+            "gate": [str(gate.id) for gate in gates],
             **{f"seen-{name}": token for name, token in tokens},
         }
         return gate_and_effect(gates[0], lambda: rita.client.post(reverse("batch_confirm"), fields))

@@ -61,9 +61,10 @@ def test_a_diff_in_place_of_arguments_must_be_read_too(
     )
     assert match
     rita.client.post(reverse("batch"), {"gate": [str(item.id) for item in (short, gate)]})
-    assert f"{gate}: hidden characters, long blanks or too much text" in rita.page(
-        reverse("batch_confirm"), 409
-    )
+    together = rita.page(reverse("batch_confirm"))
+    assert "hidden characters, long blanks or too much text" in together
+    assert f"seen-{short.id.hex}" in together
+    assert f"seen-{gate.id.hex}" not in together
     refused = rita.answer(gate)
     assert refused.status_code == 409
     assert b"tick that you have read all lines" in refused.content

@@ -247,6 +247,7 @@ def answered_in_a_batch(client: Client, gate: Gate) -> bool:
     fields = {
         "answer": "approve",
         "reason": "agreed in INC-204",
+        "gate": str(gate.id),
         f"seen-{gate.id.hex}": token[1] if token else "",
     }
     client.post(reverse("batch_confirm"), fields)

@@ -24,6 +24,11 @@ ALONE = (
 )
 
 
+def plain_ages(html: str) -> str:
+    """Return a page with every age of some seconds as 0 s."""
+    return re.sub(r"\d+ s ago", "0 s ago", html)
+
+
 def close(inbox: InboxScenario, key: str, session: str = "s-1", **fields: Any) -> Gate:
     inbox.agent.session(session)
     defaults: dict[str, Any] = {
@@ -48,10 +53,22 @@ def choose(rita: Reviewer, *gates: Gate, status: int = 200) -> str:
 
 
 def decide(rita: Reviewer, page: str, answer: str = "approve", reason: str = WORDS) -> Any:
-    """Send the form of `page`."""
+    """Send the form of `page` with its ticks."""
     return rita.client.post(
-        reverse("batch_confirm"), {**dict(SEEN.findall(page)), "answer": answer, "reason": reason}
+        reverse("batch_confirm"),
+        {
+            **dict(SEEN.findall(page)),
+            "gate": ticks_of(page),
+            "answer": answer,
+            "reason": reason,
+        },
     )
+
+
+def ticks_of(page: str) -> list[str]:
+    """The requests that are ticked on a page."""
+    boxes = re.findall(r'<input[^>]+name="gate"\s+value="([^"]+)"( checked)?', page)
+    return [value for value, ticked in boxes if ticked]
 
 
 def typed(page: str) -> str:
@@ -146,15 +163,23 @@ def test_a_flagged_request_is_never_decided_in_a_batch(
     assert "2 similar requests" in html
     ticks = re.findall(r'name="gate" value="([^"]+)"', html)
     assert sorted(ticks) == sorted(str(gate.id) for gate in closings)
-    refused = re.sub(r"\d+ s ago", "0 s ago", choose(rita, *closings, trap, status=409))
+    refused = plain_ages(choose(rita, trap, status=409))
     assert f"{trap}: {why}. " in refused
     assert "Decide each of these alone." in refused
-    assert (
-        rita.client.post(
-            reverse("batch_confirm"), {"answer": "approve", "reason": WORDS}
-        ).status_code
-        == 409
-    )
+    page = choose(rita, *closings, trap)
+    assert why in plain_ages(page)
+    assert sorted(ticks_of(page)) == sorted(str(gate.id) for gate in closings)
+    assert f"seen-{trap.id.hex}" not in page
+    tokens = dict(SEEN.findall(page))
+    forged = {
+        **tokens,
+        "gate": [str(gate.id) for gate in (*closings, trap)],
+        "answer": "approve",
+        "reason": WORDS,
+    }
+    answer = rita.client.post(reverse("batch_confirm"), forged)
+    assert answer.status_code == 409
+    assert f"{trap}: {why}. " in plain_ages(answer.content.decode())
     assert not Vote.objects.filter(gate__in=[*closings, trap]).exists()
     assert decide(rita, choose(rita, *closings)).status_code == 302
     assert Vote.objects.filter(gate__in=closings).count() == 3
@@ -189,8 +214,9 @@ def test_the_reason_of_a_batch_is_kept_when_a_gate_ends_before(
     late = decide(rita, page)
     html = late.content.decode()
     assert late.status_code == 409
-    assert "A selected request has ended." in html
-    assert "stale &lt;since&gt; March</q>" in html
+    assert f"{closings[0]} has ended: denied." in html
+    assert typed(html) == WORDS
+    assert ticks_of(html) == [str(gate.id) for gate in closings[1:]]
     assert Vote.objects.count() == 1
     assert typed(choose(rita, *closings[1:])) == WORDS
     fresh = close(inbox, "c-4", "s-4", target={"repository": "elsewhere"})
