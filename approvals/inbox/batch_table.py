@@ -193,11 +193,16 @@ def _fill_row(
     warned = [result for result in results if result.is_warning]
     row.stands_out = bool(differences) or any(result.check == STANDS_OUT for result in warned)
     row.cells = tuple(_build_cell(column, number, warned, letters) for column in columns)
-    texts = {result.short: result.concerns in paths for result in warned}
+    texts = {result.short: any(_is_about(result, path) for path in paths) for result in warned}
     for difference in differences:
         texts[f"stands out: {difference.name}"] = difference.path in paths
     row.beside = (*row.why, *(text for text, is_in_cell in texts.items() if not is_in_cell))
     row.why = (*row.why, *texts)
+
+
+def _is_about(result: CheckResult, path: str) -> bool:
+    """Return True if a result concerns the value at `path`, or an entry of the list there."""
+    return result.concerns == path or result.concerns.startswith(f"{path}.")
 
 
 def _build_cell(
@@ -207,7 +212,7 @@ def _build_cell(
     letters: Mapping[tuple[int, int], str],
 ) -> BatchCell:
     differences: Sequence[Difference] = column.outlying.get(number, ())
-    concerned = [result for result in results if result.concerns == column.path]
+    concerned = [result for result in results if _is_about(result, column.path)]
     notes = [("others:", difference.others) for difference in differences]
     for result in concerned:
         if result.check != STANDS_OUT:

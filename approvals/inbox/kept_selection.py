@@ -48,9 +48,12 @@ def discard_selection(request: MemberRequest) -> None:
     request.session.pop(_SESSION_KEY, None)
 
 
-def mark_ticked_rows(request: MemberRequest, rows: Iterable[InboxRow]) -> None:
-    """Tick the rows of the inbox that are kept as selected."""
+def mark_ticked_rows(request: MemberRequest, rows: Iterable[InboxRow]) -> int:
+    """Tick the rows of the inbox that are kept as selected; return how many."""
     ticked = set(load_selection(request).ticked)
+    count = 0
     for row in rows if ticked else ():
         for entry in (row, *row.like):
             entry.ticked = entry.groups and str(entry.gate.id) in ticked
+            count += entry.ticked
+    return count

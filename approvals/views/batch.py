@@ -52,7 +52,13 @@ _ANSWERS: Final = ("approve", "deny", "request_changes")
 @require_POST
 @role_required("reviewer")
 def select_batch_page(request: MemberRequest) -> HttpResponse:
-    """Keep the requests selected in the inbox, or one set of it, and show them."""
+    """Keep the requests selected in the inbox, or one set of it, and show them.
+
+    `drop` forgets what is kept.
+    """
+    if "drop" in request.POST:
+        kept_selection.discard_selection(request)
+        return redirect("inbox")
     chosen = request.POST.get("set", "").split(",") if "set" in request.POST else []
     ids = (chosen or request.POST.getlist("gate"))[: inbox_queries.MAX_BATCH + 1]
     before = kept_selection.load_selection(request)

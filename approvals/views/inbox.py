@@ -80,7 +80,6 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         after=request.GET.get("after", ""),
     )
     rows = inbox_queries.group_rows(listed.rows) if state in ("pending", "mine") else listed.rows
-    kept_selection.mark_ticked_rows(request, rows)
     opened = _opened_gate(request)
     observes = load_project_status(request).mode != "enforce"
     week = inbox_queries.load_week_figures(project)
@@ -93,6 +92,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "repositories": project.repositories.order_by("name").values_list("name", flat=True)[:50],
         "rows": rows,
         "can_batch": any(entry.groups for row in rows for entry in (row, *row.like)),
+        "kept_ticks": kept_selection.mark_ticked_rows(request, rows),
         "further": listed.further,
         "after": request.GET.get("after", ""),
         "waiting": waiting,

@@ -67,8 +67,8 @@ def decide(rita: Reviewer, page: str, answer: str = "approve", reason: str = WOR
 
 def ticks_of(page: str) -> list[str]:
     """The requests that are ticked on a page."""
-    boxes = re.findall(r'<input[^>]+name="gate"\s+value="([^"]+)"( checked)?', page)
-    return [value for value, ticked in boxes if ticked]
+    boxes = re.findall(r'<input[^>]* name="gate"[^>]*>', page)
+    return [re.findall(r'value="([^"]+)"', box)[0] for box in boxes if " checked" in box]
 
 
 def typed(page: str) -> str:
