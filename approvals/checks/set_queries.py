@@ -5,6 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from approvals.checks.checked_request import CheckedRequest, build_checked_request
+from approvals.review.warnings import REQUEST_IDENTITY
 from db import raw_sql
 from db.clock import now_us
 from journal import summaries
@@ -29,8 +30,10 @@ _GATE_COLUMNS: Final = (
     "policy_set_id",
     "rule",
 )
-_EFFECT_COLUMNS: Final = ("ref", "ref_class", "environment", "resource", "intent_digest")
-_IDS: Final = frozenset(("id", "effect_id", "session_id", "agent_id", "policy_set_id"))
+_EFFECT_COLUMNS: Final = (*REQUEST_IDENTITY, "ref", "ref_class")
+_IDS: Final = frozenset(
+    ("id", "effect_id", "session_id", "agent_id", "policy_set_id", "repository_id")
+)
 _NEAR: Final = (
     "SELECT id FROM (SELECT id FROM approvals_gate WHERE project_id = %s AND agent_id = %s"
     " AND tool = %s AND opened_position {comparison} %s"
