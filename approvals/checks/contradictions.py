@@ -36,15 +36,22 @@ from approvals.checks.claims.file_claims import (
     compare_files,
     compare_named_path,
     compare_only_paths,
+    compare_touched_docs,
 )
 from approvals.checks.claims.identifier_claims import compare_identifiers
 from approvals.checks.claims.number_claims import compare_count, compare_money
 from approvals.checks.claims.passed_tests import compare_tests
 from approvals.checks.claims.personal_data_claims import compare_personal_data
-from approvals.checks.claims.reading_claims import compare_dry_run, compare_reads, compare_replica
+from approvals.checks.claims.reading_claims import (
+    compare_dry_run,
+    compare_reading_verb,
+    compare_reads,
+    compare_replica,
+)
 from approvals.checks.claims.sharing_claims import (
     compare_draft,
     compare_kept_data,
+    compare_rights,
     compare_visibility,
 )
 from approvals.checks.claims.shell_commands import (
@@ -57,6 +64,7 @@ MAX_RESULTS: Final = 8  # contradictions of one request
 _FILE_KINDS: Final = frozenset(("docs", "tests", "comments", "whitespace", "formatting"))
 _TITLE_KINDS: Final = frozenset(("docs", "tests", "reads", "dry_run"))
 _MESSAGE_KINDS: Final = _FILE_KINDS | {"names_path", "only_paths", "no_code"}
+_GIT_WORDS: Final = frozenset(("commit", "push", "merge", "pr", "pull"))
 _MESSAGES: Final = ("message", "commit_message", "msg")
 
 
@@ -111,7 +119,8 @@ def claims_any(request: CheckedRequest, *kinds: str) -> bool:
 
 
 def _list_statements(request: CheckedRequest, facts: ContradictionFacts) -> Iterator[Statement]:
-    yield Statement("Claim", request.claim, True)
+    is_commit = not _GIT_WORDS.isdisjoint(split_name(request.tool))
+    yield Statement("Claim", request.claim, True, commit=is_commit)
     named = request.arguments if isinstance(request.arguments, dict) else {}
     # Beside a command a description is about the call; elsewhere it is content, as of a ticket.
     for name in COMMENT_ARGUMENTS if not named.keys().isdisjoint(COMMAND_ARGUMENTS) else ():
@@ -125,7 +134,7 @@ def _list_statements(request: CheckedRequest, facts: ContradictionFacts) -> Iter
 
 
 def _list_messages(request: CheckedRequest, named: dict[str, Any]) -> Iterator[str]:
-    if not {"commit", "push", "merge", "pr", "pull"}.isdisjoint(split_name(request.tool)):
+    if not _GIT_WORDS.isdisjoint(split_name(request.tool)):
         for name in _MESSAGES:
             if isinstance(named.get(name), str):
                 yield named[name]
@@ -187,6 +196,9 @@ _COMPARISONS: Final[dict[str, Callable[[ClaimEvidence, Claim], Contradiction | N
     "count": compare_count,
     "money": compare_money,
     "no_personal_data": compare_personal_data,
+    "touches_docs": compare_touched_docs,
+    "reads_verb": compare_reading_verb,
+    "few_rights": compare_rights,
     "keeps_data": compare_kept_data,
     "draft": compare_draft,
     "internal": compare_visibility,

@@ -85,7 +85,7 @@ _ENV_PAST: Final = (
     r"|fine|same|identical|seen|reproduced|matches|mirrors)\b"
 )
 _ENV_AFTER: Final = (
-    r"\s*(?:passed|was|is (?:green|fine|healthy|stable|done|ok)|looks|looked|worked|first"
+    r"\s*(?:passed|was|is (?:green|fine|healthy|stable|done|ok)|looks|looked|worked"
     r"|succeeded|to (?:prod|production|live)\b|area|tables?|files?|director\w+|folders?|step|index"
     r"|and (?:prod|production|live)\b|(?:\u2192|->|=>|>))"
 )
@@ -105,7 +105,8 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           rf"|localhost|local {_PLACE}", _ENV_PAST, _ENV_AFTER),
     _line("environment", rf"(?:test|testing|dev|development|qa|uat|demo|integration) {_PLACE}",
           _ENV_PAST, _ENV_AFTER),
-    _line("environment", r"(?<=to )(?:dev|qa|uat)|(?<=on )(?:dev|qa|uat)|(?<=in )(?:dev|qa|uat)",
+    _line("environment", r"(?<=to )(?:dev|qa|uat)|(?<=on )(?:dev|qa|uat)|(?<=in )(?:dev|qa|uat)"
+          r"|(?:(?<=to )|(?<=on )|(?<=in ))test(?=\s*(?:$|[.,;:!)]))",
           _ENV_PAST, r"\s*(?:mode|dependenc\w+|tools?|build|server|passed|was|branch)"),
     # Outside production
     _line("not_production", r"non-?prod(?:uction)?", "", r"\s*(?:readiness|ready)"),
@@ -128,6 +129,11 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|limited to (?:the )?tests", rf"{_HYPOTHETICAL}|\b(?:run\w*|skip\w*)\b",
           r"\s*(?:fail\w*|pass\w*|run\w*|jobs?|for|that|which|with|of|in|on|using|against|via"
           r"|api|mode|keys?|accounts?|users?|data|env\w*|clusters?|whether|if|case|this|suite|it)\b"),
+    _line("touches_docs", r"(?:typos?|wording|spelling|links?) in (?:the )?"
+          r"(?:readme|docs|documentation|changelog)|(?:updat(?:e|es|ing)|fix(?:es)?|push(?:es|ing)?)"
+          r" (?:the )?(?:docs|documentation|readme|changelog)", _HYPOTHETICAL,
+          r"\s*(?:site|build|server|deploy\w*|ci|job|pipeline|workflow|generat\w*|dependenc\w*"
+          r"|config\w*|link|for|to)\b"),
     _line("comments", rf"(?:code )?(?:comments?|docstrings?)(?: changes?)?(?: |-)only"
           rf"|{_ONLY}(?:code )?(?:comments|docstrings)", "", r"\s*(?:on|from|by|to)\b"),
     _line("whitespace", rf"white ?space(?: changes?)?(?: |-)only|{_ONLY}white ?space"
@@ -167,6 +173,9 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|querying|browsing|look|lists?|reads?|inspects?|queries)", _PAST,
           r"\s*(?:up|for (?:work|users)|after|when|once|if|permissions?|access|rights?|write)\b|-"
           rf"|.*\b(?:and|then|or)\s+(?:then\s+)?(?:{_ACTS})|.*\b(?:might|may|could|would)\b"),
+    _line("reads_verb", r"(?<!.)(?:lists?|shows?|counts?|fetch(?:es)?|reads?|looks? up|views?"
+          r"|listing|reading|counting|fetching)(?= )", "",
+          r".*\b(?:and|then|to|so|before|after|for|which|that|with|in)\b"),
     _line("replica", r"(?<!the )read(?: |-)?replica"
           r"|read(?: |-)?only (?:replica|standby|follower|endpoint)",
           rf"{_TOPIC}|\b(?:from|the (?:new|old))\s+$"),
@@ -180,8 +189,11 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
     _line("dry_run", r"simulat(?:e|es|ed|ing|ion)(?: only)?|what-?if(?: run| only)?"
           r"|no-?op run|plan only|check mode|trial run", rf"{_TOPIC}|{_PAST}|{_HYPOTHETICAL}",
           r"\s*(?:passed|was|were|showed|looked|results?|code|data|environment|user|users|a user"
+          r"|(?:a |an |the |some |more )?(?:load|traffic|failures?|outages?|clicks?|network|latency"
+          r"|errors?|requests?|crash\w*|attacks?|downtime)"
           r"|an? \w+ error|models?|parameters?|script)\b|-"),
-    _line("dry_run", r"(?:just |only )?(?:a )?preview only|(?:just|only) (?:a )?preview"
+    _line("dry_run", r"(?:just |only )?(?:a )?preview of (?:the|what)"
+          r"|preview only|(?:just|only) (?:a )?preview"
           r"|previews? the (?:changes|plan|effect|result)", _TOPIC,
           r"\s*(?:environment|deployment|branch|release|app|url)"),
     # Pushes
@@ -202,6 +214,12 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"(?:,? (?:or|and|nor) [\w-]+)?", _TOPIC,
           r"\s*(?:is lost|loss|(?:are|is|were|get|will be) sent|sent|yet|match\w*|found"
           r"|in common)\b"),
+    # Rights
+    _line("few_rights", r"(?:viewer|view-only|view|read(?: |-)?only|read|reader|guest|limited"
+          r"|least(?: |-)privileges?|minimal)(?:(?: |-)only)? (?:access|rights?|roles?|permissions?"
+          r"|privileges?|scopes?)|least privileges?",
+          rf"{_PAST}|\b(?:remov\w*|revok\w*|replac\w*|instead of|from|lost|lose[sd]?|besides)\b"
+          r"(?:\s+[\w-]+){0,2}\s*$", r".*\b(?:admin\w*|write|writer|owner|editor|full)\b"),
     # Nothing is lost, sent or shown to others
     _line("keeps_data", r"non-?destructive"
           r"|nothing (?:is|will be|gets) (?:deleted|removed|lost|dropped)"
@@ -210,6 +228,7 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           rf"|(?:does not|doesn't|will not|won't|without) (?:delet|remov|drop)\w* {_ANYTHING}",
           _HYPOTHETICAL, r"\s*(?:yet|until|from|except|so far|else)\b"),
     _line("draft", r"(?:just|only|as) a draft|drafts? only|only drafts?|not sent|nothing is sent"
+          r"|(?:does not|doesn't|won't) go out"
           r"|(?:does not|doesn't|won't) send (?:anything|it|the mail)|sends nothing",
           rf"{_PAST}|{_HYPOTHETICAL}|\b(?:marked|sends|send|sent)\b",
           r"\s*(?:yet because|because|when|if|was|to \w+ (?:but|only))\b"),
@@ -258,6 +277,9 @@ _CUES: Final[dict[str, tuple[str, ...]]] = {
     "not_production": ("prod",),
     "docs": ("doc", "readme", "changelog", "markdown", "wording", "typo"),
     "tests": ("test", "spec"),
+    "touches_docs": ("doc", "readme", "changelog"),
+    "reads_verb": ("list", "show", "count", "fetch", "read", "look", "view"),
+    "few_rights": ("view", "read", "guest", "limited", "least", "minimal"),
     "comments": ("comment", "docstring"),
     "whitespace": ("white", "indent"),
     "formatting": ("format",),
@@ -336,7 +358,8 @@ _PARTIAL: Final = re.compile(  # a share or a series, not the count of the call
 )
 _PART_OF: Final = re.compile(
     r"\b(?:\d+ (?:out )?of|issue|step|version|v|no\.?|number|part|phase|first|last|next|other"
-    r"|another|than the|from|row|line|lines|page|chapter|section|all)\s+(?:the\s+)?$",
+    r"|another|than the|from|(?:batch|chunk|page|group|block|set|step)(?:e?s)? of"
+    r"|row|line|lines|page|chapter|section|all)\s+(?:the\s+)?$",
     re.IGNORECASE,
 )
 _FILES_HELD: Final = re.compile(  # "in one file" says where something is, not how many change

@@ -56,9 +56,24 @@ def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
     if not outside:
         return None
     contradiction = _describe_outside(changed, outside, noun, plural)
-    if claim.bound == "type" and not any(map(is_dangerous_path, outside)):
-        return contradiction._replace(level="notice")  # docs of code are often in the code
+    if claim.bound == "type":  # docs of code are often in the code
+        level = "warning" if any(map(is_dangerous_path, outside)) else "notice"
+        return contradiction._replace(level=level)
     return contradiction
+
+
+def compare_touched_docs(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "fix typo in README" with changes that contain no document at all."""
+    changed = evidence.changed
+    if (
+        not changed.paths
+        or not changed.whole
+        or any(map(is_docs_path, changed.paths))
+        or not any(map(is_dangerous_path, changed.paths))
+    ):
+        return None
+    contradiction = _describe_outside(changed, changed.paths, "not docs", "not docs")
+    return contradiction._replace(level="warning")
 
 
 def _is_code_file(path: str) -> bool:

@@ -23,7 +23,8 @@ from approvals.policies.engine import get_operation
 _CHANGING_VERBS: Final = build_word_set(
     "delete remove drop update insert write modify patch put purge deactivate disable rotate"
     " restart apply deploy push merge refund charge pay transfer cancel grant revoke publish"
-    " truncate overwrite rename archive terminate"
+    " truncate overwrite rename archive terminate close resolve approve reject"
+    " transition"
 )
 _READING_VERBS: Final = build_word_set(
     "get list read search fetch show describe preview check find query count view status diff plan"
@@ -76,6 +77,17 @@ def compare_reads(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
             "request", f"the tool is {request.tool}, declared {_reverse(request)}."
         )
     return None
+
+
+def compare_reading_verb(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare a claim that begins with "lists" or "shows" with the verb of the tool."""
+    request = evidence.request
+    words = set(split_name(get_operation(request.tool)))
+    if request.reversibility == "read" or not words & _CHANGING_VERBS or words & _READING_VERBS:
+        return None
+    if len(evidence.text) > 100 or evidence.commands or evidence.has_git_words("push", "commit"):
+        return None
+    return _describe_read("request", f"the tool is {request.tool}, declared {_reverse(request)}.")
 
 
 def _reverse(request: CheckedRequest) -> str:

@@ -18,6 +18,15 @@ _DELETING: Final = re.compile(
 )
 _VISIBILITIES: Final = build_word_set("visibility acl access audience sharing permission exposure")
 _PUBLIC: Final = re.compile(r"public(?:[-_]\w+)*|anyone|everyone|world|open|unlisted", re.I)
+_RIGHTS: Final = build_word_set(
+    "role roles permission permissions scope scopes access privilege privileges level rights policy"
+)
+_GREAT: Final = re.compile(
+    r"\b(?:admin\w*|owner|editor|writer?|write|root|super-?user|maintain(?:er)?|full|poweruser"
+    r"|contributor|readwrite|rw)(?=\b|access)",
+    re.IGNORECASE,
+)
+_GRANT: Final = re.compile(r"\bgrant\s+(?P<right>all|insert|update|delete|superuser)\b", re.I)
 _RECIPIENT_KEYS: Final = build_word_set("to cc bcc recipients recipient email emails")
 _FREE_MAIL: Final = build_word_set(
     "gmail.com googlemail.com outlook.com hotmail.com live.com yahoo.com icloud.com me.com gmx.de"
@@ -82,6 +91,22 @@ def compare_visibility(evidence: ClaimEvidence, claim: Claim) -> Contradiction |
             return Contradiction("public", f"{key} is false.", where)
         if claim.kind == "internal" and words & _RECIPIENT_KEYS and _is_free_address(value):
             return Contradiction("public", f"{value[:80]} is an address of anyone.", where)
+    return None
+
+
+def compare_rights(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "viewer rights" and "read access" with the rights that a call gives."""
+    if _GREAT.search(evidence.text) is not None:
+        return None  # it names both
+    for where, key, value in evidence.values:
+        if not isinstance(value, str) or len(value) > 200:
+            continue
+        words = set(split_name(key))
+        if words & _RIGHTS and (value == "*" or _GREAT.search(value.replace("_", " "))):
+            return Contradiction("more rights", f"{key} is {value[:80]}.", where)
+        grant = _GRANT.search(value) if words & {"sql", "query", "statement"} else None
+        if grant is not None:
+            return Contradiction("more rights", f"it grants {grant['right'].upper()}.", where)
     return None
 
 
