@@ -1,4 +1,4 @@
-"""Load what claims are compared with from the journal: session titles, runs of tests, dry runs.
+"""Load facts against claims: session titles, runs of tests, earlier dry runs.
 
 At most eight queries for any number of requests; all but the first only where a claim speaks about
 tests or a dry run.
@@ -160,7 +160,7 @@ _SESSIONS: Final = CompiledQuerySet(_select_sessions, project=UUID, sessions=[UU
 def _load_test_runs(
     project: UUID, sessions: Mapping[UUID, _SessionRow], requests: Sequence[CheckedRequest]
 ) -> dict[UUID, tuple[tuple[RecordedRun, ...], bool]]:
-    """Load the runs of tests before each request, of its session and two parents, oldest first."""
+    """Load the runs of tests of each request's session and two parents, oldest first."""
     if not requests:
         return {}
     branches: dict[UUID, str] = {}
@@ -335,7 +335,7 @@ def _load_outcomes(runs: Sequence[_Run]) -> dict[UUID, str]:
 
 
 def has_failed_tests(text: str) -> bool:
-    """Return True if the answer of a test run states a failure: exit code, status or summary."""
+    """Return True if the answer of a test run states a failure."""
     body = summaries.parse_body(text) or summaries.parse_body(summaries.close_truncated_json(text))
     result = body.get("result")
     texts = []
@@ -355,7 +355,7 @@ def has_failed_tests(text: str) -> bool:
 def _load_dry_flags(
     project: UUID, requests: Sequence[CheckedRequest]
 ) -> dict[str, tuple[str, str]]:
-    """Load by tool the dry-run argument that an earlier call had, with the effect's handle.
+    """Load by tool the dry-run argument of an earlier call, with its handle.
 
     Three queries over the index (project, tool, opened_position); at most 20 tools.
     """

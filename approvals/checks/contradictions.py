@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import (
-    split_name,
-)
+from approvals.checks.claims.argument_values import split_name
 from approvals.checks.claims.branch_claims import (
     compare_branch,
     compare_feature_branch,
@@ -54,12 +52,11 @@ from approvals.checks.claims.sharing_claims import (
     compare_rights,
     compare_visibility,
 )
-from approvals.checks.claims.shell_commands import (
-    read_commands,
-)
+from approvals.checks.claims.shell_commands import read_commands
 from approvals.checks.results import CheckResult
 from journal.summaries import COMMAND_ARGUMENTS, COMMENT_ARGUMENTS
 
+_MAX_PHRASE: Final = 80  # characters of a claim that a title quotes
 MAX_RESULTS: Final = 8  # contradictions of one request
 _FILE_KINDS: Final = frozenset(("docs", "tests", "comments", "whitespace", "formatting"))
 _TITLE_KINDS: Final = frozenset(("docs", "tests", "reads", "dry_run"))
@@ -81,7 +78,7 @@ class Statement(NamedTuple):
 def find_contradictions(
     request: CheckedRequest, facts: ContradictionFacts = NO_FACTS
 ) -> Iterator[CheckResult]:
-    """Yield what contradicts the claim, the session's title and the environment's word.
+    """Yield what contradicts the claim, the session's title and the environment.
 
     Reads at most 4,000 characters of a claim, and the arguments only if it claims something.
     """
@@ -160,11 +157,14 @@ def _build_result(statement: Statement, claim: Claim, contradiction: Contradicti
     level = contradiction.level
     if not statement.is_claim and level == "danger":
         level = "warning"
+    phrase = claim.phrase.strip()
+    if len(phrase) > _MAX_PHRASE:
+        phrase = f"{phrase[: _MAX_PHRASE - 1]}\u2026"
     return CheckResult(
         CONTRADICTION if claim.kind != "tests_passed" else TEST_RUN,
         level,
         contradiction.short,
-        f"{statement.label} \u201c{claim.phrase.strip()}\u201d: {contradiction.fact}",
+        f"{statement.label} \u201c{phrase}\u201d: {contradiction.fact}",
         contradiction.sentence,
         contradiction.concerns,
         contradiction.compared,

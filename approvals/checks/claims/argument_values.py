@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 MAX_VALUES: Final = 2_000  # values of one request that are compared
@@ -11,9 +12,9 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 def iterate_values(
     value: Any, where: str = "arguments", key: str = ""
 ) -> Iterator[tuple[str, str, Any]]:
-    """Yield dot path, nearest name and value of every text, number and truth value; at most 2,000.
+    """Yield dot path, nearest name and value of texts, numbers and truth values.
 
-    An item of a list has the name of its list.
+    At most 2,000. An item of a list has the name of its list.
     """
     stack, count = [(where, key, value)], 0
     while stack and count < MAX_VALUES:
@@ -41,9 +42,10 @@ def iterate_lists(value: Any, where: str = "arguments") -> Iterator[tuple[str, s
                 stack.append((f"{at}.{each}", part, depth + 1))
 
 
-def split_name(name: str) -> list[str]:
-    """Split a name into lower-case words: amountCents, amount-cents and amount_cents alike."""
-    return [word.casefold() for word in _WORD.findall(name)]
+@lru_cache(maxsize=8192)  # names repeat within and between requests
+def split_name(name: str) -> tuple[str, ...]:
+    """Split a name into lower-case words, in camel case, kebab case or snake case."""
+    return tuple(word.casefold() for word in _WORD.findall(name))
 
 
 def build_word_set(text: str) -> frozenset[str]:

@@ -3,10 +3,7 @@
 import re
 from typing import Final
 
-from approvals.checks.claims.claim_evidence import (
-    ClaimEvidence,
-    Contradiction,
-)
+from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.file_claims import covers_path
 from approvals.checks.results import Compared
@@ -19,6 +16,7 @@ REF_ARGUMENTS: Final = ("refspec", "refspecs", "branch", "ref", "refs")
 
 
 def compare_push(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "a normal push" with what the push forces, deletes or removes."""
     request = evidence.request
     effects = describe_destructive_push(request.tool, request.arguments, request.preconditions)
     if re.search(r"forc|histor|fast|commit", claim.phrase, re.IGNORECASE):
@@ -66,6 +64,7 @@ def list_target_refs(evidence: ClaimEvidence) -> list[tuple[str, str]]:
 
 
 def read_target_ref(text: str) -> str:
+    """Return the branch on the right of a refspec, without its prefix."""
     target = text.strip().lstrip("+").rpartition(":")[2]
     for prefix in ("refs/heads/", "heads/", "refs/remotes/origin/", "origin/"):
         target = target.removeprefix(prefix)
@@ -73,6 +72,7 @@ def read_target_ref(text: str) -> str:
 
 
 def compare_feature_branch(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "to my feature branch" and "not main" with the branch that moves."""
     refs = list_target_refs(evidence)
     for where, ref in refs:
         if _MAIN.fullmatch(ref) and (
@@ -85,6 +85,7 @@ def compare_feature_branch(evidence: ClaimEvidence, claim: Claim) -> Contradicti
 
 
 def compare_branch(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare the branch that a claim names with the branches that move."""
     names = {
         read_target_ref(name).casefold()
         for other in evidence.claims

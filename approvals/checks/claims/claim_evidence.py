@@ -1,4 +1,4 @@
-"""What a claim is compared with: the request and what the journal holds about it. Pure."""
+"""What a claim is compared with: the request and facts of the journal. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,19 +6,10 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import (
-    iterate_values,
-    split_name,
-)
+from approvals.checks.claims.argument_values import iterate_values, split_name
 from approvals.checks.claims.claim_words import Claim
-from approvals.checks.claims.claimed_files import (
-    ChangedPaths,
-    collect_changed_paths,
-)
-from approvals.checks.claims.shell_commands import (
-    ShellCommand,
-    read_commands,
-)
+from approvals.checks.claims.claimed_files import ChangedPaths, collect_changed_paths
+from approvals.checks.claims.shell_commands import ShellCommand, read_commands
 from approvals.checks.results import Compared
 
 # Keys of approvals/checks/run_checks.py: CHECKS.
@@ -28,7 +19,10 @@ MAX_COMPARED: Final = 5  # values that one result lists
 
 
 class RecordedRun(NamedTuple):
-    """A run of tests that the journal holds. `handle` is e_<n>; `outcome` ok, failed or unknown."""
+    """A run of tests in the journal.
+
+    `handle` is e_<n>; `outcome` is ok, failed or unknown.
+    """
 
     handle: str
     words: str  # tool or command, agent text
@@ -39,7 +33,10 @@ class RecordedRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ContradictionFacts:
-    """What the journal knows about a request. `test_runs` None: nobody looked; oldest first."""
+    """Facts of the journal about a request.
+
+    `test_runs` are in the order of time, None if they were not loaded.
+    """
 
     session_title: str = ""
     test_runs: tuple[RecordedRun, ...] | None = None

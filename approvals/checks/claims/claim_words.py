@@ -1,4 +1,4 @@
-"""Words by which an agent claims what a call does: one table, and how a text is read. Pure.
+"""Words by which an agent claims what a call does, in one table. Pure.
 
 English only. A phrase counts only if it speaks about this call: not if it is negated, quoted, in
 the past, under a condition, or names something else ("a read-only token", "after the dry run").
@@ -46,7 +46,7 @@ _THING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClaimWords:
-    """One line of the table: `kind` is claimed by `pattern`, unless its surroundings exclude it.
+    """A line of the table: `kind` is claimed by `pattern`, except in some contexts.
 
     `not_after` matches the clause before the phrase, `not_before` the clause after it.
     """
@@ -444,7 +444,7 @@ class Claim:
 
 @lru_cache(maxsize=1024)  # a page reads each claim several times, and pages are reloaded
 def recognize_claims(text: str, *, commit: bool = False) -> tuple[Claim, ...]:
-    """Return the claims of a text, the first of each kind first; at most 4,000 characters.
+    """Return the claims of a text in their order; reads at most 4,000 characters.
 
     `commit`: the text is the message of a commit, whose type (`docs:`) is a claim too.
     """
@@ -548,7 +548,7 @@ def _is_about_call(
 
 
 def _get_clause(plain: str, start: int, end: int) -> tuple[str, str]:
-    """Return the words of the clause before and after a phrase, 80 characters each at most."""
+    """Return the clause before and after a phrase, at most 80 characters each."""
     before, after = plain[max(0, start - 80) : start], plain[end : end + 80]
     ends = [match.end() for match in _CLAUSE_ENDS.finditer(before)]
     following = _CLAUSE_ENDS.search(after)
@@ -581,7 +581,7 @@ def _read_money(match: "re.Match[str]") -> tuple[float, str]:
 
 
 def _read_paths(plain: str, at: int) -> tuple[tuple[str, ...], int]:
-    """Return the paths that a list of words at an offset begins with, and where they end."""
+    """Return the paths that begin at an offset, and where they end."""
     paths: list[str] = []
     end = at
     while len(paths) < 20:

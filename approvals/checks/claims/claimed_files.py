@@ -1,4 +1,4 @@
-"""Which kind of file a path names, and which paths the arguments of a call change. Pure."""
+"""Classes of files, and the paths that the arguments of a call change. Pure."""
 
 import posixpath
 import re
@@ -101,10 +101,10 @@ CLASS_WORDS: Final[dict[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ChangedPaths:
-    """The paths that a call changes; `source` is the dot path of the argument that lists them.
+    """The paths that a call changes.
 
-    `whole`: the arguments name every path, so that their number is known. `files` are the changes
-    line by line, if the call contains them.
+    `source` is the dot path of the argument that lists them. `whole`: the arguments name every
+    path, so that their number is known. `files` are the changes line by line, if the call contains them.
     """
 
     paths: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ def classify_file(path: str) -> str:
 
 
 def is_dangerous_path(path: str) -> bool:
-    """Return True for production values, CI, secrets, permissions, migrations and the like."""
+    """Return True for production values, CI, secrets, migrations and the like."""
     return classify_file(path) in _DANGEROUS
 
 
@@ -171,7 +171,7 @@ def is_test_path(path: str) -> bool:
 
 
 def is_style_path(path: str) -> bool:
-    """Return True for style sheets, pictures and documents; pages may hold styles, too."""
+    """Return True for style sheets, pages with styles, pictures and documents."""
     ending = path.rpartition(".")[2].casefold()
     return ending in _STYLES or is_docs_path(path)
 
@@ -194,7 +194,7 @@ def normalize_path(path: str) -> str:
 
 
 def describe_classes(paths: Iterable[str]) -> str:
-    """Return a sentence that counts files by class: Production values and 2 lock files."""
+    """Return a sentence that counts files: Production values and 2 lock files."""
     counts: dict[str, int] = {}
     for path in paths:
         file_class = classify_file(path)
@@ -229,7 +229,7 @@ def _is_test(name: str, folders: list[str]) -> bool:
 
 
 def _is_production(folders: list[str], name: str, ending: str) -> bool:
-    if ending in _CODE:  # settings/production.py is code, but of production only
+    if ending in _CODE:  # code of production only
         return name.rpartition(".")[0].casefold() in _PRODUCTION
     words = re.findall(r"[a-z]+", name.casefold())
     return any(_PRODUCTION.intersection(re.findall(r"[a-z]+", folder)) for folder in folders) or (
@@ -255,7 +255,7 @@ _WRITING: Final = build_word_set(
 
 
 def collect_changed_paths(tool: str, arguments: Any, preconditions: Any = None) -> ChangedPaths:
-    """Return what a call changes: its diff, else its lists of files, else its commands."""
+    """Return what a call changes by its diff, lists of files, or commands."""
     listed = _collect_listed(arguments, preconditions)
     changes = extract_changes(arguments, preconditions)
     paths = [path for file in changes.files for path in file.path.split(" \u2192 ") if path]

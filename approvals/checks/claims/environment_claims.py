@@ -4,22 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from approvals.checks.claims.argument_values import (
-    build_word_set,
-    split_name,
-)
-from approvals.checks.claims.claim_evidence import (
-    CONTRADICTION,
-    ClaimEvidence,
-    Contradiction,
-)
+from approvals.checks.claims.argument_values import build_word_set, split_name
+from approvals.checks.claims.claim_evidence import CONTRADICTION, ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim, names_production, recognize_claims
-from approvals.checks.claims.claimed_files import (
-    classify_file,
-)
-from approvals.checks.claims.shell_commands import (
-    ShellCommand,
-)
+from approvals.checks.claims.claimed_files import classify_file
+from approvals.checks.claims.shell_commands import ShellCommand
 from approvals.checks.results import CheckResult, Compared
 
 _PRODUCTION_WORDS: Final = frozenset(("production", "prod"))
@@ -53,6 +42,7 @@ NAMES_PRODUCTION: Final = "names production"
 
 
 def compare_environment(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "staging" and "not production" with the environment and the arguments."""
     if claim.kind == "not_production" and names_production(evidence.text):
         return None
     request = evidence.request
@@ -156,7 +146,7 @@ def _is_file(value: str) -> bool:
 
 
 def _names_production_word(value: str, *, scoped: bool) -> bool:
-    """Return True if a name has a word for production that is not excluded: not non-prod."""
+    """Return True if a name has a word for production, which non-prod has not."""
     if re.fullmatch(r"prod_[A-Za-z0-9]{6,}", value):  # the id of a product
         return False
     words = split_name(value)

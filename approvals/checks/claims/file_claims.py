@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from approvals.checks.claims.claim_evidence import (
-    MAX_COMPARED,
-    ClaimEvidence,
-    Contradiction,
-)
+from approvals.checks.claims.claim_evidence import MAX_COMPARED, ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.claimed_files import (
     ChangedPaths,
@@ -35,7 +31,8 @@ _CODE_LINE: Final = re.compile(
 
 
 def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
-    noun, belongs, plural = {
+    """Compare "docs only" and the like with the paths that a call changes."""
+    short, belongs, plural = {
         "docs": ("not docs only", is_docs_path, "not docs"),
         "tests": ("not tests only", lambda path: is_test_path(path) or is_docs_path(path),
                   "not tests"),
@@ -55,7 +52,7 @@ def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
         outside = [path for path in outside if not _changes_comments_only(changed.files, path)]
     if not outside:
         return None
-    contradiction = _describe_outside(changed, outside, noun, plural)
+    contradiction = _describe_outside(changed, outside, short, plural)
     if claim.bound == "type":  # docs of code are often in the code
         level = "warning" if any(map(is_dangerous_path, outside)) else "notice"
         return contradiction._replace(level=level)
@@ -84,14 +81,22 @@ def _is_code_path(path: str) -> bool:
     return classify_file(path) in ("code", "migration", "infrastructure", "container", "ci")
 
 
+_SINGULARS: Final = {
+    "not tests": "no test",
+    "not translations": "no translation",
+    "lock files": "a lock file",
+    "CI workflows": "a CI workflow",
+    "migrations": "a migration",
+}
+
+
 def _describe_outside(
     changed: ChangedPaths, outside: Sequence[str], short: str, plural: str
 ) -> Contradiction:
     total, count = len(changed.paths), len(outside)
     fact = f"{count} of {total} files {'is' if count == 1 else 'are'} {plural}."
     if total == 1:
-        fact = f"the changed file is {plural}." if plural.startswith("not") else "the file is."
-        fact = f"{outside[0][-80:]} is {plural.rstrip('s') if plural == 'not tests' else plural}."
+        fact = f"{outside[0][-80:]} is {_SINGULARS.get(plural, plural)}."
     return Contradiction(
         short,
         fact,
@@ -102,7 +107,7 @@ def _describe_outside(
 
 
 def compare_changed_lines(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
-    """Compare the changed lines with "comments only", "whitespace only", "formatting only"."""
+    """Compare changed lines with "comments only", "whitespace only" and the like."""
     changed = evidence.changed
     if claim.kind == "comments":
         outside = [
@@ -155,6 +160,7 @@ def _equals_without(file: FileDiff, noise: str) -> bool:
 
 
 def compare_only_paths(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "only touches this file" with the other files that change."""
     changed, names = evidence.changed, claim.value
     if not changed.paths or not isinstance(names, tuple):
         return None
@@ -203,7 +209,7 @@ def _read_stem(path: str) -> str:
 
 
 def covers_path(name: str, path: str) -> bool:
-    """Return True if a name in a text means this path: equal, its end, its folder, a pattern."""
+    """Return True if a name means this path: equal, its end, its folder, a pattern."""
     name, path = normalize_path(name).casefold(), normalize_path(path).casefold()
     if name in (path, ".", "") or path.endswith(f"/{name}") or name.endswith(f"/{path}"):
         return True

@@ -1,8 +1,9 @@
-"""Compare orders, tickets, users and addresses that a claim names with the arguments. Pure."""
+"""Compare orders, tickets, users and addresses with the arguments. Pure."""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from approvals.checks.claims.argument_values import build_word_set, split_name
@@ -43,9 +44,13 @@ _ADDRESS_KEYS: Final = build_word_set(
 )
 
 
-def iterate_identifier_claims(text: str) -> Iterator[Claim]:
-    """Yield the identifiers that a claim names as what the call is about."""
-    text = text[:MAX_CLAIM_CHARACTERS]
+@lru_cache(maxsize=1024)
+def read_identifiers(text: str) -> tuple[Claim, ...]:
+    """Return the identifiers that a claim names as what the call is about."""
+    return tuple(_iterate_identifiers(text[:MAX_CLAIM_CHARACTERS]))
+
+
+def _iterate_identifiers(text: str) -> Iterator[Claim]:
     for match in _NUMBERED.finditer(text):
         noun = match["noun"].casefold().split()[0]
         if not _is_aside(text, match.start()):
@@ -66,7 +71,7 @@ def _build_claim(match: "re.Match[str]", unit: str, value: str) -> Claim:
 
 
 def _is_aside(text: str, start: int) -> bool:
-    """Return True if the words before an identifier make it a reference and not the object."""
+    """Return True if the words before an identifier make it a mere reference."""
     before = re.split(r"[.;:!?,(\n]\s", text[max(0, start - 40) : start])[-1]
     return _ASIDE.search(before) is not None
 
@@ -76,7 +81,7 @@ def compare_identifiers(
 ) -> Iterator[tuple[Claim, Contradiction]]:
     """Yield each kind of identifier of which the arguments name only others."""
     by_unit: dict[str, list[Claim]] = defaultdict(list)
-    for claim in iterate_identifier_claims(text):
+    for claim in read_identifiers(text):
         by_unit[claim.unit].append(claim)
     if not by_unit:
         return

@@ -11,10 +11,7 @@ from approvals.checks.claims.argument_values import (
     iterate_values,
     split_name,
 )
-from approvals.checks.claims.claim_evidence import (
-    ClaimEvidence,
-    Contradiction,
-)
+from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.results import Compared
 
@@ -38,6 +35,7 @@ _RECIPIENTS: Final = ("to", "recipients", "cc", "bcc")
 
 
 def compare_count(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare a number in a claim with the arguments that its noun names."""
     if not isinstance(claim.value, float) or claim.value == 0:
         return None
     noun = _singular(claim.unit)
@@ -77,7 +75,7 @@ def _differs(count: float, claimed: float, bound: str, two_ways: bool) -> bool:
 
 
 def _iterate_counts(evidence: ClaimEvidence, noun: str) -> Iterator[tuple[float, str, bool]]:
-    """Yield the numbers in the arguments that a noun names: number, dot path, only a limit."""
+    """Yield numbers that a noun names: number, dot path, whether only a limit."""
     request = evidence.request
     if noun == "file":
         changed = evidence.changed
@@ -104,7 +102,7 @@ def _iterate_counts(evidence: ClaimEvidence, noun: str) -> Iterator[tuple[float,
             if noun == "percent" and 0 < number <= 1:
                 number *= 100
             yield number, where, False
-        elif noun == "row" and words in (["limit"], ["max", "rows"], ["row", "limit"]):
+        elif noun == "row" and words in (("limit",), ("max", "rows"), ("row", "limit")):
             yield number, where, True
     for where, commands in evidence.commands:
         for command in commands:
@@ -126,7 +124,7 @@ def _count_recipients(request: CheckedRequest) -> Iterator[tuple[float, str, boo
 
 
 def _names_noun(key: str, noun: str) -> bool:
-    """Return True if an argument's name means a number or list of this noun and nothing else."""
+    """Return True if an argument's name means a number or list of only this noun."""
     words = [_singular(word) for word in split_name(key)]
     rest = [word for word in words if word not in _FILLERS]
     return rest == [noun]
@@ -158,6 +156,7 @@ def _format_number(number: float) -> str:
 
 
 def compare_money(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare an amount in a claim with the amounts and currencies of the arguments."""
     amounts = [
         other.value
         for other in evidence.claims
@@ -204,7 +203,7 @@ def compare_money(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
 
 
 def _equals_amount(number: float, claimed: float) -> bool:
-    """Return True if the amounts are equal, or only their units may differ: euros and cents."""
+    """Return True if amounts are equal, or may differ in units: euros and cents."""
     return any(
         abs(number - claimed * factor) < 0.005 * max(1.0, factor) for factor in (1, 100, 0.01)
     )

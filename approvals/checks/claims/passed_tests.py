@@ -3,22 +3,16 @@
 import re
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import (
-    split_name,
-)
+from approvals.checks.claims.argument_values import split_name
 from approvals.checks.claims.branch_claims import REF_ARGUMENTS, list_target_refs, read_target_ref
-from approvals.checks.claims.claim_evidence import (
-    ClaimEvidence,
-    Contradiction,
-)
+from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
-from approvals.checks.claims.shell_commands import (
-    read_commands,
-)
+from approvals.checks.claims.shell_commands import read_commands
 from approvals.checks.results import Compared
 
 
 def compare_tests(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "tests are green" with stated and recorded runs of tests."""
     if not is_publishing(evidence.request):
         return None
     stated = _find_stated_tests(evidence)
@@ -121,7 +115,7 @@ def _states_failure(text: str) -> bool:
 
 
 def _read_pushed(evidence: ClaimEvidence) -> tuple[str, str]:
-    """Return the commit and the source branch that a push or merge names; "" for unknown."""
+    """Return the commit and source branch that a push or merge names, "" for none."""
     named = evidence.request.arguments if isinstance(evidence.request.arguments, dict) else {}
     texts = [str(named[name]) for name in REF_ARGUMENTS if isinstance(named.get(name), str)]
     for _where, commands in evidence.commands:

@@ -4,18 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from approvals.checks.claims.argument_values import (
-    build_word_set,
-    split_name,
-)
-from approvals.checks.claims.claim_evidence import (
-    ClaimEvidence,
-    Contradiction,
-)
+from approvals.checks.claims.argument_values import build_word_set, split_name
+from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
-from approvals.checks.claims.shell_commands import (
-    iterate_sql,
-)
+from approvals.checks.claims.shell_commands import iterate_sql
 from approvals.checks.results import Compared
 
 _SELECTED: Final = build_word_set(
@@ -49,6 +41,7 @@ _PEOPLE: Final = build_word_set(
 
 
 def compare_personal_data(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "no personal data" with columns and fields."""
     for where, name in _iterate_columns(evidence):
         if _is_personal(name):
             return Contradiction(

@@ -4,20 +4,10 @@ import re
 from typing import Any, Final
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import (
-    build_word_set,
-    split_name,
-)
-from approvals.checks.claims.claim_evidence import (
-    ClaimEvidence,
-    Contradiction,
-)
+from approvals.checks.claims.argument_values import build_word_set, split_name
+from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
-from approvals.checks.claims.shell_commands import (
-    find_changes,
-    iterate_sql,
-    name_changing_words,
-)
+from approvals.checks.claims.shell_commands import find_changes, iterate_sql, name_changing_words
 from approvals.policies.engine import get_operation
 
 _CHANGING_VERBS: Final = build_word_set(
@@ -44,6 +34,7 @@ _PRIMARIES: Final = build_word_set("rw primary writer master leader")
 
 
 def compare_reads(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "read only" with what the call would change."""
     request = evidence.request
     if evidence.has_git_words("push", "commit", "merge", "pr", "pull"):
         return None  # it names what the commits are about
@@ -99,6 +90,7 @@ def _describe_read(where: str, fact: str) -> Contradiction:
 
 
 def compare_replica(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "on the read replica" with the host and what the call would change."""
     for where, key, value in evidence.values:
         if isinstance(value, str) and _HOSTS.intersection(split_name(key)):
             host = value.rpartition("@")[2].split("/")[0] if "@" in value else value
@@ -112,6 +104,7 @@ def compare_replica(evidence: ClaimEvidence, claim: Claim) -> Contradiction | No
 
 
 def compare_dry_run(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare "dry run" with flags, commands and earlier calls of the tool."""
     request, facts = evidence.request, evidence.facts
     for where, key, value in evidence.values:
         if "_".join(split_name(key)) in DRY_FLAGS and _is_false(value):

@@ -1,4 +1,4 @@
-"""Compare "nothing is deleted", "only a draft" and "internal" with what a call does. Pure."""
+"""Compare "nothing is deleted", "only a draft" and "internal" with a call. Pure."""
 
 import re
 from typing import Any, Final
@@ -35,7 +35,7 @@ _FREE_MAIL: Final = build_word_set(
 
 
 def compare_kept_data(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
-    """Compare "nothing is deleted" with flags, commands, SQL, HTTP and the verb of the tool."""
+    """Compare "nothing is deleted" with flags, commands, SQL, HTTP and the tool."""
     flags = [
         (where, key, value)
         for where, key, value in evidence.values

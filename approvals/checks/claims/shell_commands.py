@@ -1,4 +1,4 @@
-"""Read shell commands, SQL and HTTP calls of arguments: what they would change. Pure; no shell."""
+"""Read what shell commands, SQL and HTTP calls would change. Pure; runs no shell."""
 
 import re
 import shlex
@@ -98,7 +98,7 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """One simple command: its words from the program on, and the heredoc that it reads."""
+    """A simple command: its words from the program on, and its heredoc."""
 
     words: tuple[str, ...]
     body: str = ""
@@ -208,7 +208,7 @@ def _build_commands(words: list[str], bodies: list[str], depth: int) -> list[She
 
 
 def name_changing_words(command: ShellCommand) -> str:
-    """Return the words by which a command changes something: kubectl delete; "" for none."""
+    """Return the words by which a command changes something, "" for none."""
     program, words = command.program, command.words
     if program in _SQL_PROGRAMS:
         texts = [word for word in words[1:] if " " in word.strip()] + [command.body]
@@ -238,7 +238,7 @@ def name_changing_words(command: ShellCommand) -> str:
 
 
 def _find_verb(program: str, words: tuple[str, ...], changing_words: frozenset[str]) -> str:
-    """Return the first word that is no option and no value of one, if it changes something."""
+    """Return the first word that is no option, if it changes something."""
     skip = False
     for word in words[1:]:
         if skip:
@@ -284,7 +284,7 @@ def _describe_curl(words: tuple[str, ...]) -> str:
 
 
 def describe_sql_change(text: str) -> str:
-    """Return the verb of the first SQL statement that changes something: UPDATE; "" for none."""
+    """Return the verb of the first SQL statement that changes something, or ""."""
     text = _SQL_TEXT.sub("''", _SQL_COMMENT.sub(" ", text[:MAX_COMMAND_CHARACTERS]))
     statements = [part.strip() for part in text.split(";") if part.strip()]
     if statements and re.match(r"rollback\b", statements[-1], re.IGNORECASE):
