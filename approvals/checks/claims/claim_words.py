@@ -85,7 +85,8 @@ _ENV_PAST: Final = (
     r"|fine|same|identical|seen|reproduced|matches|mirrors)\b"
 )
 _ENV_AFTER: Final = (
-    r"\s*(?:passed|was|is (?:green|fine|healthy|stable|done|ok)|looks|looked|worked"
+    r".*\b(?:works|worked|showed|proved|went fine)\b"
+    r"|\s*(?:passed|was|is (?:green|fine|healthy|stable|done|ok)|looks|looked|worked"
     r"|succeeded|to (?:prod|production|live)\b|area|tables?|files?|director\w+|folders?|step|index"
     r"|and (?:prod|production|live)\b|(?:\u2192|->|=>|>))"
 )
@@ -335,7 +336,7 @@ _NUMBER: Final = (
     + r")(?P<percent>\s?%)?"
 )
 _COUNTED: Final = re.compile(
-    rf"(?<![\w.,/#:$\u20ac\u00a3-])(?:{_NUMBER})(?:(?<=%)|[\s-]+(?:(?:{_ADJECTIVES})\s+){{0,2}}"
+    rf"(?<![\w.,/#:$\u20ac\u00a3-])(?:{_NUMBER})(?:(?<=%)|[\s-]+(?P<kind>(?:(?:{_ADJECTIVES})\s+){{0,2}})"
     r"(?P<noun>[a-z]{3,20}))(?![\w./]*[/\\])",
     re.IGNORECASE,
 )
@@ -362,6 +363,7 @@ _PART_OF: Final = re.compile(
     r"|row|line|lines|page|chapter|section|all)\s+(?:the\s+)?$",
     re.IGNORECASE,
 )
+_ALL_FILES: Final = frozenset(("changed", "modified", "affected", "different", "single"))
 _FILES_HELD: Final = re.compile(  # "in one file" says where something is, not how many change
     r"(?<!typo )(?<!typos )(?<!changes )(?<!edits )(?<!errors )\b(?:in|as|into|is|are|by|from|to|of"
     r"|with|per|stand)\s+$",
@@ -563,8 +565,10 @@ def _read_count(plain: str, match: "re.Match[str]") -> tuple[float, str, str] | 
     before, after = plain[max(0, match.start() - 24) : match.start("number")], plain[match.end() :]
     if _PARTIAL.match(after) or _PART_OF.search(before):
         return None
-    if unit.casefold() in ("file", "files") and _FILES_HELD.search(before):
-        return None
+    if unit.casefold() in ("file", "files"):
+        kind = (groups.get("kind") or "").casefold().split()
+        if _FILES_HELD.search(before) or not _ALL_FILES.issuperset(kind):
+            return None
     approximate = _APPROXIMATE.search(before)
     bound = (approximate.lastgroup or "") if approximate else ""
     if "older than" in before.casefold():

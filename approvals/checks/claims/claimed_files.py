@@ -104,7 +104,8 @@ class ChangedPaths:
     """The paths that a call changes.
 
     `source` is the dot path of the argument that lists them. `whole`: the arguments name every
-    path, so that their number is known. `files` are the changes line by line, if the call contains them.
+    path, so that their number is known. `files` are the changes line by line, if the call contains
+    them.
     """
 
     paths: tuple[str, ...] = ()

@@ -36,7 +36,8 @@ _TEXTS: Final = build_word_set(
 _READING_PROGRAMS: Final = build_word_set(
     "grep rg ag cat echo printf less more head tail ls find sed awk vi vim nano diff jq yq cd wc"
     " which test [ export source . sort uniq tree stat file cut tr xargs git npm yarn pnpm bun"
-    " composer pip node ng vite webpack"
+    " composer pip node ng vite webpack npx bundle bundler hugo jekyll flutter gradle gradlew make"
+    " xcodebuild tsc esbuild rollup next nuxt"
 )
 NAMES_PRODUCTION: Final = "names production"
 
@@ -164,8 +165,12 @@ def _find_production_word(command: ShellCommand) -> str:
             return ""
     elif command.program in _READING_PROGRAMS:
         return ""
+    if "build" in command.words[1:3]:  # a target or mode of the build, used for all environments
+        return ""
     for word in (*command.assignments, *command.words[1:]):
-        if word.startswith(("NODE_ENV=", "BABEL_ENV=", "MIX_ENV=", "RAILS_ENV=", "--mode")):
+        if "settings" in word or word.startswith(
+            ("NODE_ENV=", "BABEL_ENV=", "MIX_ENV=", "RAILS_ENV=", "--mode")
+        ):
             continue
         if re.fullmatch(r"\w+=\S+(?:\s+\w+=\S+)+", word):  # a connection string
             if _names_production_word(word, scoped=False):

@@ -1,7 +1,7 @@
 """Compare numbers and amounts in a claim with those in the arguments. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from approvals.checks.checked_request import CheckedRequest
@@ -83,7 +83,9 @@ def _iterate_counts(evidence: ClaimEvidence, noun: str) -> Iterator[tuple[float,
             yield float(len(set(changed.paths))), changed.source, False
         return
     if noun == "recipient" or (noun in _PEOPLE_NOUNS and _SENDING & evidence.tool_words):
-        yield from _count_recipients(request)
+        # The hidden copy to an archive is no customer.
+        names = _RECIPIENTS if noun == "recipient" else ("to", "recipients")
+        yield from _count_recipients(request, names)
     for where, key, value in iterate_values(request.preconditions, "evidence"):
         number = _read_number(value)
         if number is not None and where == f"evidence.{key}" and _names_noun(key, noun):
@@ -110,10 +112,12 @@ def _iterate_counts(evidence: ClaimEvidence, noun: str) -> Iterator[tuple[float,
                 yield float(flag), where, False
 
 
-def _count_recipients(request: CheckedRequest) -> Iterator[tuple[float, str, bool]]:
+def _count_recipients(
+    request: CheckedRequest, names: Sequence[str]
+) -> Iterator[tuple[float, str, bool]]:
     named = request.arguments if isinstance(request.arguments, dict) else {}
     total, last = 0, ""
-    for key in _RECIPIENTS:
+    for key in names:
         value = named.get(key)
         listed = re.split(r"[,;]", value) if isinstance(value, str) else value
         if isinstance(listed, list):
