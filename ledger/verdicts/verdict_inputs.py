@@ -12,7 +12,7 @@ import orjson
 from django.db.models import Case, F, Q, QuerySet, When, Window
 from django.db.models.functions import RowNumber
 
-from db import raw_sql
+from db import long_numbers, raw_sql
 from db.compiled_query import CompiledQuerySet
 from db.raw_sql import vendor_id
 from journal.models import Body, Entry
@@ -260,7 +260,7 @@ def load_plan_bodies(effects: Sequence[AnyEffect]) -> dict[UUID, dict[str, Any]]
     if not positions:
         return {}
     bodies = _BODIES.rows(positions=list(positions))
-    plans = ((positions[entry], orjson.loads(text)) for entry, text in bodies)
+    plans = ((positions[entry], long_numbers.parse_json(text)) for entry, text in bodies)
     return {effect: plan for effect, plan in plans if isinstance(plan, dict)}
 
 
