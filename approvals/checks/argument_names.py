@@ -44,7 +44,7 @@ RISKY: Final = split_name(
     "admin bypass disable overwrite privileged public recursive skip sudo unsafe"
 )
 # Switches that make a call harmless.
-REHEARSING: Final = split_name("dry dryrun preview rehearse sandbox simulate")
+HARMLESS: Final = split_name("dry dryrun preview sandbox simulate")
 # Texts that people read; words in them are no facts of the call.
 PROSE: Final = split_name(
     "body comment content description html message note notes prompt query reason subject "

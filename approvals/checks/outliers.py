@@ -39,7 +39,7 @@ _READ_CHARACTERS: Final = 2048  # of a value that is searched for domains and sw
 
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z][A-Za-z_-]{1,31}")
 _PRODUCTION: Final = re.compile(r"(?<![a-z0-9])(?:prod|production|prd)(?![a-z])", re.IGNORECASE)
-_ADDRESS: Final = re.compile(r"[^\s@<>,;]+@([\w-]+(?:\.[\w-]+)+)", re.UNICODE)
+_ADDRESS: Final = re.compile(r"(?<=[^\s@<>,;])@([\w-]+(?:\.[\w-]+)*\.[^\W\d_][\w-]*)")
 _HOST: Final = re.compile(r"[a-z][a-z0-9+.-]{1,15}://(?:[^\s/@]*@)?([^\s/:?#\"']+)", re.IGNORECASE)
 _SWITCH: Final = re.compile(
     r"(?<!\S)--?(account|cluster|context|database|db|env|environment|host|kube-context|namespace"
@@ -318,7 +318,7 @@ def _read_column(
         return
     if all(isinstance(value, bool | _Absent) for value in values):
         states = ["true" if value is True else "" for value in values]
-        if words & argument_names.REHEARSING:
+        if words & argument_names.HARMLESS:
             states = [text or "false" for text in plain]
             yield _Reading(name, states, states, lambda word, _: "danger" * (word == "false"))
         elif words & (argument_names.DESTRUCTIVE | argument_names.RISKY):

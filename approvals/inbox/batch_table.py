@@ -192,7 +192,10 @@ def _fill_row(
     paths = {column.path for column in columns}
     warned = [result for result in results if result.is_warning]
     row.stands_out = bool(differences) or any(result.check == STANDS_OUT for result in warned)
-    row.cells = tuple(_build_cell(column, number, warned, letters) for column in columns)
+    row.cells = tuple(
+        _build_cell(column, number, warned, letters, is_name=not place and column.is_distinct)
+        for place, column in enumerate(columns)
+    )
     texts = {result.short: any(_is_about(result, path) for path in paths) for result in warned}
     for difference in differences:
         texts[f"stands out: {difference.name}"] = difference.path in paths
@@ -210,6 +213,8 @@ def _build_cell(
     number: int,
     results: Sequence[CheckResult],
     letters: Mapping[tuple[int, int], str],
+    *,
+    is_name: bool,
 ) -> BatchCell:
     differences: Sequence[Difference] = column.outlying.get(number, ())
     concerned = [result for result in results if _is_about(result, column.path)]
@@ -224,7 +229,7 @@ def _build_cell(
     return BatchCell(
         name=column.name,
         text=text,
-        is_name=column.is_distinct and not column.outlying and len(text or "") <= _CODE_CHARACTERS,
+        is_name=is_name and len(text or "") <= _CODE_CHARACTERS,
         is_common=text is not None and text == column.common and not levels,
         is_number=column.is_number,
         notes=tuple(notes),

@@ -14,6 +14,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, role_required
 from approvals import labels, stop_rows
@@ -69,9 +70,15 @@ def select_batch_page(request: MemberRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("reviewer")
+@vary_on_headers("HX-Request")
 def confirm_batch_page(request: MemberRequest) -> HttpResponse:
-    """List the selected requests; POST changes the ticks, or votes on each that is ticked."""
+    """List the selected requests; POST changes the ticks, or votes on each that is ticked.
+
+    A poll (`pending`) gets the requests that ended since, or 204 if none did.
+    """
     gates = _load_chosen(request)
+    if request.headers.get("HX-Request") == "true" and "pending" in request.GET:
+        return _render_ended(request, gates)
     if wrong := _why_not_together(gates):
         if request.method == "POST":
             _keep_form(request, kept_selection.load_selection(request).ticked)
@@ -194,7 +201,7 @@ def _keep_form(request: MemberRequest, ticked: Sequence[str]) -> None:
 
 
 def _change_ticks(request: MemberRequest, table: BatchTable, wanted: str) -> HttpResponse:
-    """Tick all, none, or what the form has; `back` returns to the inbox with the ticks."""
+    """Tick all, none, or what the form has (`keep`, and `back`, which leads to the inbox)."""
     alike = [str(row.gate.id) for row in table.alike]
     sent = set(request.POST.getlist("gate"))
     ticks = {"alike": alike, "none": []}.get(wanted, [each for each in alike if each in sent])
@@ -314,6 +321,7 @@ def _render_batch(
         "is_spread": last_us - first_us > _SPREAD_US,
         "agents": len({gate.agent_id for gate in gates}),
         "sessions": len({gate.session_id for gate in gates}),
+        "pending": sum(gate.status == "pending" for gate in gates),
         "until": until,
         "left_s": max(0, (until - now_us()) // US),
         "more_apart": max(0, len(table.apart) - _MAX_LISTED),
@@ -330,6 +338,14 @@ def _render_batch(
 def _hash_ids(ids: Iterable[UUID]) -> str:
     """Return a short key of a set of requests, for a draft in the browser."""
     return hashlib.sha256(b"".join(each.bytes for each in ids)).hexdigest()[:16]
+
+
+def _render_ended(request: MemberRequest, gates: Sequence[Gate]) -> HttpResponse:
+    """Name the requests that ended while the page was open."""
+    ended = [gate for gate in gates if gate.status != "pending"]
+    if request.GET["pending"] == str(len(gates) - len(ended)):
+        return HttpResponse(status=204)
+    return render(request, "approvals/_batch_ended.html", {"ended": ended})
 
 
 def _count_votes(table: BatchTable) -> dict[UUID, int]:

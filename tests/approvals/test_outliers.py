@@ -190,7 +190,7 @@ NEAR_MISSES: dict[str, tuple[str, list[Any]]] = {
     "told once": ("backup", [None, None, None, None, "Fri 02:00"]),
     "a harmless switch": ("verbose", [False] * 5 + [True]),
     "not forced": ("force", [True] * 5 + [False]),
-    "a rehearsal": ("dry_run", [False] * 5 + [True]),
+    "only one is harmless": ("dry_run", [False] * 5 + [True]),
     "versions": ("version", ["1.2.3"] * 4 + ["1.2.4"]),
     "addresses of one domain": ("to", [f"n{n}@corp.example" for n in range(6)]),
     "hashes": ("sha", ["4be1c9e"] * 4 + ["9d02a77"]),

@@ -268,3 +268,20 @@ def test_the_form_says_what_an_approval_asks_for(inbox: InboxScenario, rita: Rev
     assert "Approving needs no password, but a reason of at least 12 characters" in text
     assert "The reason must name INC-*" in text
     assert "Some need 2 approvals: yours is one of them" in text
+
+
+def test_a_request_that_ends_while_the_page_is_open_is_named(
+    inbox: InboxScenario, volumes: list[Gate], rita: Reviewer
+) -> None:
+    page = choose_set(rita, volumes)
+    match = re.search(r'hx-get="([^"]+)"\s+hx-trigger="every 5s"', page)
+    assert match
+    poll = {"HX-Request": "true"}
+    assert rita.client.get(match[1], headers=poll).status_code == 204
+    inbox.answer(volumes[0], "carol", "deny", "not this one")
+    text = plainly(rita.client.get(match[1], headers=poll).content.decode())
+    assert f"A request has ended: {volumes[0]} denied" in text
+    assert post(rita, tick="keep", gate=str(volumes[2].id))["Location"] == reverse("batch_confirm")
+    page = rita.page(reverse("batch_confirm"))
+    assert ticks_of(page) == [str(volumes[2].id)]
+    assert "ended: denied" in page
