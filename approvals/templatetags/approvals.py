@@ -12,11 +12,13 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from approvals import labels
+from approvals.checks import outliers
 from approvals.checks.results import Compared
 from approvals.confirmation import FOR_THIS
 from approvals.diff.file_order import OrderedChanges, ShownFile, order_changes
 from approvals.diff.from_arguments import Changes, Commit
 from approvals.diff.shown_rows import ShownRow
+from approvals.inbox.batch_table import ClaimPart
 from approvals.inbox.inbox_rows import InboxRow as Entry
 from approvals.models import Gate, Vote
 from approvals.policies.engine import is_production_name
@@ -442,6 +444,21 @@ def plain_text(text: str) -> str:
 
 
 _OPTION_CHARACTERS: Final = 60
+
+
+@register.filter
+def claim_part(part: ClaimPart) -> SafeString:
+    """Render a part of a claim; a contradicted phrase with the letter of its contradiction."""
+    text = untrusted_line(part.text, len(part.text))
+    if not part.letter:
+        return text
+    return format_markup('<mark>{}</mark> <span class="ref">{}</span>', text, part.letter)
+
+
+@register.filter
+def cell_cut(text: str, most: int = 40) -> SafeString:
+    """Render agents' text for a cell; longer text loses its middle, not its end."""
+    return untrusted_line(outliers.cut_middle(text, most), most)
 
 
 @register.filter

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,6 +12,7 @@ from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.outliers import compare_set, cut_middle, find_outliers
 from approvals.checks.quantities import parse_quantity
 from approvals.checks.results import CheckResult
+from approvals.inbox.batch_table import BatchRow, build_batch_table
 
 NOW_US = 1_795_000_000_000_000
 SESSION, AGENT = uuid4(), uuid4()
@@ -331,3 +333,42 @@ def test_long_values_are_cut_in_the_middle() -> None:
     assert cut_middle(text).endswith("production")
     assert len(cut_middle(text)) == 48
     assert cut_middle("short") == "short"
+
+
+def test_the_batch_names_contradicted_phrases_by_letters() -> None:
+    claim = "Unused staging volumes, not mounted for 30 days."
+    listed = build_column("cluster", ["staging"] * 3 + ["production"])
+    listed = [replace(request, claim=claim) for request in listed]
+    contradicted = CheckResult(
+        "contradiction",
+        "danger",
+        "not staging",
+        "Claim “staging”: production.",
+        concerns="arguments.cluster",
+        phrase=(7, 14),
+    )
+    table = build_batch_table(
+        [BatchRow(SimpleNamespace(id=request.gate), None) for request in listed],
+        listed,
+        {listed[-1].gate: [contradicted]},
+        frozenset(["volume"]),
+    )
+    assert table.claim is not None
+    assert [(part.text, part.letter) for part in table.claim] == [
+        ("Unused ", ""),
+        ("staging", "a"),
+        (claim[14:], ""),
+    ]
+    (odd,) = table.apart
+    assert odd.why == ("not staging", "stands out: cluster")
+    assert odd.beside == ()
+    volume, cluster = odd.cells
+    assert (volume.level, volume.text) == ("", "v-3")
+    assert (cluster.letters, cluster.level, cluster.is_production) == (("a",), "danger", True)
+    assert cluster.notes == (("others:", "staging"), ("", "not staging"))
+    assert [(column.name, column.is_claimed) for column in table.columns] == [
+        ("volume", False),
+        ("cluster", True),
+    ]
+    assert [row.number for row in table.alike] == [1, 2, 3]
+    assert table.differ_by == ("volume",)
