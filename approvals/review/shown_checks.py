@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from approvals.checks.results import CheckResult
+from approvals.checks.results import CheckResult, Compared
 from approvals.review.card import SOURCE_UNKNOWN, CallArgument, Card, CardLine
 
 MISSING_EVIDENCE: Final = "missing_evidence"  # the check whose results are one line
 MAX_REPEATED: Final = 2  # more contradictions are repeated above the facts as one list
 MAX_SIDE_CHARACTERS: Final = 420  # of a claim beside the arguments; longer ones scroll there
+_WORST: Final = "Assume the worst."  # ends the line of missing evidence anyway
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _TARGET_LABELS: Final = {
     "target.repository": "Repository",
@@ -40,13 +41,19 @@ class FactNote:
     """A result beside the fact that it concerns.
 
     `letter` and `phrase` are empty unless it contradicts words of the claim. `is_repeated`: it also
-    stands before the facts, so this note is short.
+    stands before the facts, so this note is short. `fact` is the text of the fact.
     """
 
     result: CheckResult
     letter: str
     phrase: str
     is_repeated: bool
+    fact: str = ""
+
+    @property
+    def compared(self) -> tuple[Compared, ...]:
+        """The compared values that neither its title nor the fact shows."""
+        return _leave_out_said(self.result, self.fact)
 
     @property
     def shape(self) -> str:
@@ -71,6 +78,11 @@ class Finding:
 
     result: CheckResult
     letter: str
+
+    @property
+    def compared(self) -> tuple[Compared, ...]:
+        """The compared values, unless the title shows all of them."""
+        return self.result.compared if _leave_out_said(self.result) else ()
 
     @property
     def shape(self) -> str:
@@ -167,6 +179,9 @@ def arrange_checks(card: Card, checks: Sequence[CheckResult]) -> ShownChecks:
     ]
     if not above and len(against) <= MAX_REPEATED:
         above = against
+    if not above and not against:  # an approval despite warnings has one before the facts
+        above = [result for result in missing if result.is_warning]
+        missing = [result for result in missing if not result.is_warning]
     listed = against if not above else []
     notes: dict[str, list[FactNote]] = {}
     elsewhere = []
@@ -182,6 +197,7 @@ def arrange_checks(card: Card, checks: Sequence[CheckResult]) -> ShownChecks:
             _phrase_letter(result, letters),
             _read_phrase(card.claim, result, letters),
             result in above,
+            _read_fact(place, card),
         )
         notes.setdefault(place, []).append(note)
     radius = [NotedLine(line, tuple(notes.get(f"radius {line.label}", ()))) for line in card.radius]
@@ -329,6 +345,12 @@ def _find_place(concerns: str, card: Card) -> str:
     return {"changes": "changes", "preconditions": "undo"}.get(head, "")
 
 
+def _read_fact(place: str, card: Card) -> str:
+    """Return the text of the argument at a place; empty for other places."""
+    name = place.removeprefix("argument ")
+    return next((piece.text for piece in card.pieces if place != name and piece.name == name), "")
+
+
 def _find_argument(path: str, card: Card) -> CallArgument | None:
     """Return the argument of a dot path; names may hold dots themselves."""
     within = [
@@ -358,10 +380,20 @@ def _strip_phrase(title: str, phrase: str) -> str:
     return rest[1:].strip() or title
 
 
+def _leave_out_said(result: CheckResult, fact: str = "") -> tuple[Compared, ...]:
+    """Return the compared values that are not in the texts of the result or in the fact."""
+    said = f"{result.title} {result.sentence}"
+    return tuple(
+        line
+        for line in result.compared
+        if line.marked or not (line.value in said or line.value in fact)
+    )
+
+
 def _describe_missing(result: CheckResult) -> MissingEvidence:
     text = result.title.removeprefix("Not provided:").strip().rstrip(".:")
     return MissingEvidence(
         text[:1].lower() + text[1:] if text[1:2].islower() else text,
-        result.sentence,
+        "" if result.sentence == _WORST else result.sentence,
         result.is_warning,
     )

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from approvals import labels
 from approvals.checks import outliers
-from approvals.checks.results import Compared
+from approvals.checks.results import CheckResult, Compared
 from approvals.confirmation import FOR_THIS
 from approvals.diff.file_order import OrderedChanges, ShownFile, order_changes
 from approvals.diff.from_arguments import Changes, Commit
@@ -30,6 +30,7 @@ from approvals.review.shown_checks import (
     MarkedValue,
     collect_marks,
     find_marked_offsets,
+    find_shape,
     list_row_flags,
 )
 from db.clock import now_us
@@ -235,6 +236,12 @@ def note_letter(letter: str) -> SafeString:
     return format_markup(
         '<span class="note-letter"><span class="visually-hidden">note </span>{}</span>', letter
     )
+
+
+@register.filter
+def check_shape(result: CheckResult) -> str:
+    """Return the shape of a result of a check in the sprite."""
+    return find_shape(result)
 
 
 @register.filter

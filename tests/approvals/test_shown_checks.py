@@ -193,3 +193,29 @@ def test_flags_of_a_row_name_warnings_only_and_count_contradictions() -> None:
 )
 def test_each_result_has_a_shape(check: str, level: str, shape: str) -> None:
     assert find_shape(result(check, level)) == shape
+
+
+def test_values_that_the_page_shows_anyway_are_not_repeated() -> None:
+    compared = (Compared("rows", "Hello"), Compared("sent", "18,412"), Compared("rest", "x"))
+    note = against("docs only", "arguments.body", compared=compared, sentence="18,412 in all.")
+    shown = arrange_checks(CARD, [result(compared=compared), note])
+    (noted,) = [noted for noted in shown.others if noted.piece.name == "body"]
+    assert [line.label for line in noted.notes[0].compared] == ["rest"]
+    assert shown.findings[0].compared == compared
+    said = result(title="Hello, x and 18,412.", compared=compared)
+    assert arrange_checks(CARD, [said]).findings[0].compared == ()
+
+
+def test_missing_evidence_stands_before_the_facts_if_nothing_else_does() -> None:
+    missing = result(
+        "missing_evidence", "warning", title="Not provided: ticket.", sentence="Assume the worst."
+    )
+    alone = arrange_checks(CARD, [missing])
+    assert [finding.result for finding in alone.findings] == [missing]
+    assert [item.text for item in alone.missing] == ["repository"]
+    both = arrange_checks(CARD, [result(), missing])
+    assert len(both.findings) == 1
+    assert [(item.text, item.detail) for item in both.missing] == [
+        ("ticket", ""),
+        ("repository", ""),
+    ]

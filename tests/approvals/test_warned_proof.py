@@ -299,7 +299,9 @@ def test_a_lookalike_is_approved_only_with_the_requested_name_typed(
     inbox.rules(RAISED.replace("PROOF", "typed_name"))
     warnings += [LOOKALIKE, OTHER]
     gate = inbox.gate(inbox.plan())
-    assert "You also type the domain from your own records." in plainly(rita.page(url_of(gate)))
+    assert "To approve, you type: the domain, from your own records" in plainly(
+        rita.page(url_of(gate))
+    )
     rita.answer(gate)
     confirm = rita.page(reverse("gate_confirm", args=[gate.id]))
     assert "The requested domain, typed from your own records" in confirm
