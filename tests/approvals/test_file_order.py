@@ -83,12 +83,12 @@ def test_every_file_and_row_is_shown_once(paths: list[str]) -> None:
         for n, path in enumerate(paths)
     )
     ordered = order_changes(Changes(files))
-    shown = shown_files(ordered)
-    assert Counter(id(one.file) for one in shown) == Counter(map(id, files))
-    for one in shown:
-        rows = build_shown_rows(one.file, WordBudget())
+    listed = shown_files(ordered)
+    assert Counter(id(shown.file) for shown in listed) == Counter(map(id, files))
+    for shown in listed:
+        rows = build_shown_rows(shown.file, WordBudget())
         assert [(row.sign, row.text) for row in rows] == [
-            (row.sign, row.text) for row in one.file.rows
+            (row.sign, row.text) for row in shown.file.rows
         ]
 
 
