@@ -22,6 +22,7 @@ from approvals.digest_json import to_canonical_json
 from approvals.models import Gate, PolicySet
 from approvals.policies import policy_inputs
 from approvals.policies.requirement import REQUEST_PARTIES, Requirement
+from approvals.review.attached_diffs import AttachedDiff, load_attached_diffs
 from db import long_numbers
 from journal.summaries import COMMAND_ARGUMENTS
 from ledger.models import Tool
@@ -101,6 +102,7 @@ class Card:
     requirement_lines: tuple[CardLine, ...]  # 5
     claim: str
     risk: str
+    attached: tuple[AttachedDiff, ...] = ()  # recorded for the effect, in no argument
 
     @property
     def sha256(self) -> str:
@@ -198,6 +200,7 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
         requirement_lines=_requirement_lines(gate),
         claim=claim,
         risk=gate.risk,
+        attached=load_attached_diffs(gate, plan),
     )
 
 

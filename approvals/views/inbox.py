@@ -16,6 +16,8 @@ from approvals import labels, stop_rows
 from approvals.checks import run_checks
 from approvals.checks.checked_request import build_checked_request
 from approvals.diff import destructive_pushes
+from approvals.diff.commit_paths import compare_commit_paths
+from approvals.diff.unified import FileDiff
 from approvals.gates import deadlines
 from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
 from approvals.inbox import inbox_queries, kept_selection, updates
@@ -206,7 +208,10 @@ def gate_context(
         "list_filters": drafts.list_filters_of(request) if in_pane else "",
         "next_gate": None if in_pane or undecided else _next_gate(request, gate),
         "longest": _longest_argument(shown),
-        "has_full_changes": bool(shown.changes.files or shown.changes.commits),
+        "has_full_changes": bool(shown.changes.files or shown.changes.commits or shown.attached),
+        "path_difference": compare_commit_paths(
+            plan.get("arguments"), plan.get("preconditions"), _list_shown_files(shown)
+        ),
         "status": labels.STATUS_LABELS[gate.status],
         "why_ended": labels.END_REASON_LABELS.get(gate.reason, ""),
         "earlier": review_context.load_earlier_version(gate, plan),
@@ -302,6 +307,13 @@ def _longest_argument(shown: card.Card) -> dict[str, Any]:
         return {}
     number = max(range(len(shown.pieces)), key=lambda index: len(shown.pieces[index].text))
     return {"number": number, "name": shown.pieces[number].name}
+
+
+def _list_shown_files(shown: card.Card) -> list[FileDiff]:
+    """Return the files of the arguments, else those of the recorded diffs."""
+    return list(shown.changes.files) or [
+        file for attached in shown.attached for file in attached.changes.files
+    ]
 
 
 def _opened_gate(request: MemberRequest) -> Gate | None:

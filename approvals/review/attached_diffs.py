@@ -1,0 +1,113 @@
+"""Diffs that an agent recorded as artifacts of a request: what it says the call changes.
+
+An artifact belongs to a request if the agent recorded it for the effect, or if the arguments or the
+preconditions name its SHA-256 or its handle. Gatebook does not compare the diff with the
+repository, so pages show it as the agent's statement.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import Q
+
+from approvals.diff.from_arguments import Changes
+from approvals.diff.hidden_characters import iterate_strings
+from approvals.diff.patch_parser import parse_patch
+from approvals.models import Gate
+from sessions.artifacts import artifact_path
+from sessions.models import Artifact
+
+MAX_ATTACHED: Final = 3  # diffs of one request, the newest
+MAX_BYTES: Final = 256 * 1024  # of a diff that a page shows
+_MAX_NAMED: Final = 16  # artifacts that the arguments name
+_MAX_CHARACTERS: Final = 4_096  # of an argument that is searched for names of artifacts
+_NAMED: Final = re.compile(r"\b(?:([0-9a-f]{64})|a_([0-9]{1,15}))\b")
+_MEDIA_TYPES: Final = ("text/x-diff", "text/x-patch", "text/diff", "text/patch")
+_TYPES: Final = ("diff", "patch")
+_ENDINGS: Final = (".diff", ".patch")
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedDiff:
+    """A recorded diff. `sha256` names its content, so the hash of a card covers what is shown."""
+
+    artifact: UUID
+    project: UUID
+    handle: str
+    name: str
+    sha256: str
+    size: int  # bytes
+    is_stored: bool
+
+    @property
+    def changes(self) -> Changes:
+        """Its files; none if it is not stored, too large, or no patch."""
+        if not self.is_stored or self.size > MAX_BYTES:
+            return Changes()
+        return _read_changes(self.project, self.sha256)
+
+    @property
+    def why_not_shown(self) -> str:
+        """Why no files are shown; empty if they are."""
+        if not self.is_stored:
+            return "its content was not sent"
+        if self.size > MAX_BYTES:
+            return f"it is longer than {MAX_BYTES // 1024} KiB"
+        return "" if self.changes.files else "its content is not a complete patch"
+
+
+def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDiff, ...]:
+    """Load the diffs recorded for the effect of a request, oldest first. One query."""
+    belongs = Q(effect=gate.effect_id)
+    hashes, positions = _list_named((plan.get("arguments"), plan.get("preconditions")))
+    if hashes:
+        belongs |= Q(session=gate.session_id, sha256__in=hashes)
+    if positions:
+        belongs |= Q(session=gate.session_id, opened_position__in=positions)
+    is_diff = Q(type__in=_TYPES) | Q(media_type__in=_MEDIA_TYPES)
+    for ending in _ENDINGS:
+        is_diff |= Q(name__endswith=ending)
+    rows = Artifact.objects.filter(belongs, is_diff, project=gate.project_id)
+    listed = rows.order_by("-opened_position")[:MAX_ATTACHED]
+    return tuple(
+        AttachedDiff(
+            row.id,
+            row.project_id,
+            str(row),
+            row.name,
+            row.sha256,
+            row.size,
+            row.stored_at_us is not None,
+        )
+        for row in reversed(listed)
+    )
+
+
+def _list_named(values: Iterable[Any]) -> tuple[list[str], list[int]]:
+    """List the hashes and the positions of artifacts that short texts name."""
+    hashes: list[str] = []
+    positions: list[int] = []
+    for value in values:
+        for text in iterate_strings(value):
+            if len(text) > _MAX_CHARACTERS or len(hashes) + len(positions) >= _MAX_NAMED:
+                continue
+            for match in _NAMED.finditer(text):
+                if match[1]:
+                    hashes.append(match[1])
+                else:
+                    positions.append(int(match[2]))
+    return hashes[:_MAX_NAMED], positions[:_MAX_NAMED]
+
+
+@lru_cache(maxsize=16)
+def _read_changes(project: UUID, sha256: str) -> Changes:
+    """Read and parse stored bytes; their name is their hash, so the result never changes."""
+    try:
+        text = artifact_path(project, sha256).read_bytes().decode()
+    except (OSError, UnicodeDecodeError):
+        return Changes()
+    return Changes(tuple(parse_patch(text)))
