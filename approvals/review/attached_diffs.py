@@ -23,6 +23,7 @@ from sessions.models import Artifact
 
 MAX_ATTACHED: Final = 3  # diffs of one request, the newest
 MAX_BYTES: Final = 256 * 1024  # of a diff that a page shows
+_MAX_READ: Final = 1_000  # artifacts of one request
 _MAX_NAMED: Final = 16  # artifacts that the arguments name
 _MAX_CHARACTERS: Final = 4_096  # of an argument that is searched for names of artifacts
 _NAMED: Final = re.compile(r"\b(?:([0-9a-f]{64})|a_([0-9]{1,15}))\b")
@@ -71,8 +72,9 @@ def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDi
     is_diff = Q(type__in=_TYPES) | Q(media_type__in=_MEDIA_TYPES)
     for ending in _ENDINGS:
         is_diff |= Q(name__endswith=ending)
-    rows = Artifact.objects.filter(belongs, is_diff, project=gate.project_id)
-    listed = rows.order_by("-opened_position")[:MAX_ATTACHED]
+    # Sorted here: asked for an order, a database may walk through all artifacts of the project.
+    rows = Artifact.objects.filter(belongs, is_diff, project=gate.project_id)[:_MAX_READ]
+    listed = sorted(rows, key=lambda row: row.opened_position)[-MAX_ATTACHED:]
     return tuple(
         AttachedDiff(
             row.id,
@@ -83,7 +85,7 @@ def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDi
             row.size,
             row.stored_at_us is not None,
         )
-        for row in reversed(listed)
+        for row in listed
     )
 
 

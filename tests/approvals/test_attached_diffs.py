@@ -10,6 +10,7 @@ from approvals.diff.from_arguments import extract_changes
 from approvals.models import Gate
 from approvals.review import attached_diffs
 from approvals.review.card import build_card
+from sessions.models import Artifact
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
 from tests.approvals.test_inbox_facts import fact
@@ -65,7 +66,8 @@ def test_a_diff_that_the_arguments_name_belongs_to_the_request(
 ) -> None:
     inbox.plan("e-0", arguments={"command": "git push origin next"})  # opens the session
     artifact = record(inbox)
-    named = {"sha256": artifact["sha256"], "handle": artifact["handle"]}[name]
+    row = Artifact.objects.get(id=artifact["id"])
+    named = {"sha256": row.sha256, "handle": str(row)}[name]
     assert "production values" in fact(rita, plan(inbox, diff=named), 2)
     assert build_card(plan(inbox, "e-2", diff="another")).attached == ()
 
