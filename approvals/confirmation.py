@@ -23,6 +23,7 @@ from django.shortcuts import render
 from accounts.access import MemberRequest
 from accounts.models import Membership
 from approvals.gates.statuses import PASSWORD_VALID_S, US
+from db.clock import now_us
 
 WRONG_CODE: Final = "The code does not match. Type the four characters shown above."
 WRONG_PASSWORD: Final = (
@@ -97,7 +98,7 @@ class AnswerForm:
 
     def store_draft(self, request: MemberRequest, subject: UUID, draft: dict[str, str]) -> None:
         """Keep the draft about `subject` until it is recorded, refused or replaced."""
-        request.session[self._key(subject)] = draft
+        request.session[self._key(subject)] = {**draft, "stored_us": str(now_us())}
 
     def discard_draft(self, request: MemberRequest, subject: UUID) -> None:
         """Remove the draft about `subject`, if there is one."""

@@ -5,6 +5,7 @@ from django.urls import path
 from approvals.views import (
     arguments,
     batch,
+    discarded_drafts,
     ended_requests,
     exemptions,
     inbox,
@@ -44,6 +45,11 @@ urlpatterns = [
         name="revoke_exemption",
     ),
     path("approvals/<uuid:gate>/", inbox.gate_page, name="gate"),
+    path(
+        "approvals/<uuid:gate>/draft/discard/",
+        discarded_drafts.discard_draft_page,
+        name="gate_discard_draft",
+    ),
     path("approvals/<uuid:gate>/arguments/", arguments.arguments_page, name="gate_arguments"),
     path(
         "approvals/<uuid:gate>/arguments/<int:number>/",

@@ -83,6 +83,7 @@
     if (!document.hidden && root.dataset.clock === "relative") writeTimes(document);
   }, 10000);
   document.addEventListener("htmx:afterSettle", (event) => writeTimes(event.target));
+  document.addEventListener("gatebook:written", (event) => writeTimes(event.target));
   // A change of the clock rewrites times without a reload, so that typed text is not lost.
   const clocks = document.getElementById("clock");
   clocks?.addEventListener("submit", async (event) => {
@@ -103,38 +104,61 @@
     writeTimes(document, true);
   });
 
-  // Keyboard shortcuts. They do nothing in fields, and readers can turn them off.
+  // Keyboard shortcuts. They do nothing where text is typed, and readers can turn them off.
+  const TEXT_FIELDS = "textarea, select, input:not([type=checkbox], [type=radio])";
   const focus = (...selectors) => {
     selectors.map((selector) => document.querySelector(selector)).find(Boolean)?.focus();
   };
   const click = (selector) => document.querySelector(selector)?.click();
+  // Rows of a list, those of open groups among them. Without a focused row, keys start from the open request.
+  const ROWS = ".inbox-list .entry, main:not(:has(.inbox-list)) .ledger tbody tr";
+  const findRow = (element) => element?.closest(ROWS);
+  const findRowLink = (row) => row?.querySelector("h3 a, th a, td a");
+  const findOpenRow = (rows) => {
+    const row = document.querySelector(".inbox-list .entry[aria-current]");
+    return rows.includes(row) ? row : findRow(row?.parentElement);
+  };
   const focusRow = (step) => {
-    const links = all("main .ledger tbody tr, .inbox-list .entry")
-      .map((row) => row.querySelector("h3 a, th a, td a")).filter((link) => link?.checkVisibility());
-    const active = document.activeElement, last = links.length - 1;
-    const index = links.map((link) => link.closest("tr, .entry"))
-      .findIndex((row) => row.contains(active) || (active === document.body && row.ariaCurrent));
+    const active = document.activeElement;
+    const rows = all(ROWS).filter((row) => findRowLink(row)?.checkVisibility());
+    const index = rows.indexOf(findRow(active) ?? findOpenRow(rows)), last = rows.length - 1;
     const first = step > 0 ? 0 : last;
-    const next = links[index < 0 ? first : Math.min(last, Math.max(0, index + step))];
-    next?.focus();
+    const isBelowRow = step < 0 && active.matches("summary"); // of the group of that row
+    const next = rows[index < 0 ? first : Math.min(last, Math.max(0, isBelowRow ? index : index + step))];
+    findRowLink(next)?.focus();
     next?.scrollIntoView({ block: "nearest" });
   };
+  const toggleTick = () => {
+    const row = findRow(document.activeElement) ?? findOpenRow(all(ROWS));
+    const box = row && all("[type=checkbox][name=gate]", row).find((each) => findRow(each) === row);
+    if (box) return box.click();
+    const live = row?.matches(".entry") && document.getElementById("live");
+    if (live) live.textContent = "This request is decided alone: it has no tick box.";
+  };
+  const openKeyHelp = () => {
+    const dialog = document.querySelector("dialog.key-help");
+    if (dialog) dialog.showModal();
+    else click("#help");
+  };
   const keys = {
-    d: () => chooseAnswer("deny"), y: () => chooseAnswer("approve"),
+    d: () => chooseAnswer("deny"), y: () => chooseAnswer("approve"), x: toggleTick,
     o: () => focus(".run[tabindex]", ".run"), ".": () => click("#go-live"),
-    j: () => focusRow(1), k: () => focusRow(-1), "/": () => focus("#jump"), "?": () => click("#help"),
+    j: () => focusRow(1), k: () => focusRow(-1), "/": () => focus("#jump"), "?": openKeyHelp,
     "[": () => click("main [rel=prev]"), "]": () => click("main [rel=next]"),
   };
   // d and y choose the button that Ctrl+Enter presses from the reason field; the hint names that button. If the
-  // focus is on another row of the inbox, they open that row's request instead.
+  // focus is on another row of the inbox, they open that row's request instead. A tick box is no row: it says
+  // nothing about which request is meant, so they answer the open one.
   const writeHint = (text) => all(".hint").forEach((node) => { node.textContent = text; });
   const chosenButton = () => document.querySelector("[data-chosen]");
   const chooseAnswer = (answer) => {
-    const entry = document.activeElement.closest(".inbox-list .entry");
-    if (entry && !entry.ariaCurrent) return entry.querySelector("a[data-gate]").click();
+    const active = document.activeElement, entry = active.closest(".inbox-list .entry");
+    if (entry && !entry.ariaCurrent && !active.matches("[name=gate]")) return entry.querySelector("a[data-gate]").click();
     const reason = document.querySelector("#reason");
     if (reason?.closest("[inert]")) return;
-    const button = reason?.form.querySelector(`[name=answer][value=${answer}]`);
+    const isAnswer = (each) => each.name === "answer" && each.value === answer;
+    const choices = [...reason?.form.elements ?? []].filter(isAnswer);
+    const button = choices.find((each) => each.checkVisibility()) ?? choices[0];
     if (!button || (button.disabled && !("settling" in button.dataset))) return;
     delete chosenButton()?.dataset.chosen;
     button.dataset.chosen = "";
@@ -147,6 +171,7 @@
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       if (chosenButton()) chosenButton().click();
+      else if (root.dataset.keys !== "on") writeHint("Ctrl+Enter means nothing: press a button.");
       else writeHint("Ctrl+Enter means nothing yet: press a button, or Esc and then d or y.");
     } else if (event.key === "Escape") {
       delete chosenButton()?.dataset.chosen;
@@ -157,8 +182,13 @@
   // "g" and then a letter opens a page of the navigation.
   let goPressedAt = 0;
   if (root.dataset.keys === "on") addEventListener("keydown", (event) => {
-    if (event.target.closest("input, textarea, select")) return;
+    if (event.target.closest(TEXT_FIELDS)) return;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const dialog = document.querySelector("dialog[open]");
+    if (dialog) {
+      if (event.key === "?") dialog.close();
+      return;
+    }
     if (event.repeat && !"jk".includes(event.key)) return;
     const link = goPressedAt > Date.now() - 1500
       && document.querySelector(`.rail [data-key="${CSS.escape(event.key)}"]`);
@@ -217,7 +247,9 @@
     if (event.target.matches("#rail, .inbox-list")) showCounts();
   });
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && rail() && window.htmx) window.htmx.trigger(rail(), "counts");
+    if (document.hidden || !window.htmx) return;
+    if (rail()) window.htmx.trigger(rail(), "counts");
+    document.querySelectorAll("[data-polls]").forEach((node) => window.htmx.trigger(node, "look"));
   });
   document.addEventListener("htmx:afterRequest", (event) => {
     const isAnswered = event.detail.successful && !isWrongPage(event.detail);
@@ -253,16 +285,25 @@
     if (left < 3600) node.textContent = `${padTwo(Math.floor(left / 60))}:${padTwo(left % 60)}`;
     node.classList.toggle("soon", left < 300);
     if (left > 0) return;
-    node.closest(".decide")?.querySelectorAll("button").forEach((button) => { button.disabled = true; });
+    const panel = node.closest(".decide");
+    if (!panel) return;
+    const fields = [...panel.querySelectorAll("button"), ...document.getElementById("decide")?.elements ?? []];
+    fields.filter((field) => field.matches("button")).forEach((button) => { button.disabled = true; });
+    const box = elapsed - node.dataset.left < 3 && panel.closest("[data-polls]"); // the server tells how it ended
+    if (box) window.htmx?.trigger(box, "look");
   });
   setInterval(updateCountdowns, 1000);
 
-  // A click meant for another page must not vote: buttons stay disabled for 700 ms after the page is shown, and
-  // until the reader moves the pointer or presses a key. The hint explains a longer wait.
-  const INERT = "The buttons wait until you move the pointer here or press a key.";
+  // A click meant for another page must not vote: buttons stay disabled for 700 ms after the page or a request is
+  // shown, and until the reader moves the pointer, touches the page or presses a key. The touch that enables them
+  // presses none of them. The hint explains a longer wait.
+  const INERT = matchMedia("(pointer: coarse)").matches
+    ? "The buttons wait until you touch the page."
+    : "The buttons wait until you move the pointer here or press a key.";
+  const PRESS_AGAIN = "The buttons work now: press again.", SENDING = "Sending your answer…";
   const replaceHint = (before, after) => all(".hint").filter((node) => node.textContent === before)
     .forEach((node) => { node.textContent = after; });
-  let timer, isSettled = false, isTouched = false;
+  let timer, isSettled = false, isTouched = false, isPressMeant = false;
   const buttons = () => all("[data-settle]");
   const enableButtons = () => {
     if (!isSettled) return;
@@ -276,7 +317,8 @@
   };
   const disableButtons = () => {
     clearTimeout(timer);
-    isSettled = isTouched = false;
+    isSettled = isTouched = isPressMeant = false;
+    replaceHint(PRESS_AGAIN, "");
     all("[data-settled]").forEach((field) => { field.value = ""; });
     buttons().filter((button) => !button.disabled).forEach((button) => {
       button.disabled = true;
@@ -284,16 +326,55 @@
     });
     if (!document.hidden) timer = setTimeout(() => { isSettled = true; enableButtons(); }, 700);
   };
-  for (const kind of ["pointermove", "pointerdown", "keydown"]) {
+  // A finger or button that was down before does not count, nor does a key that is held, nor a pointer that rests:
+  // browsers report where it is after every layout.
+  let pointerAt = "";
+  const isPointerMoved = (event) => {
+    const before = pointerAt;
+    pointerAt = `${event.screenX} ${event.screenY}`;
+    return before && before !== pointerAt && !event.buttons;
+  };
+  const isFresh = (event) => {
+    if (event.type === "pointermove") return isPointerMoved(event);
+    return event.type === "keydown" ? !event.repeat : event.type === "pointerdown" || !event.detail;
+  };
+  for (const kind of ["pointermove", "pointerdown", "keydown", "click"]) {
     addEventListener(kind, (event) => {
-      if (!event.isTrusted || isTouched) return;
+      if (!event.isTrusted) return;
+      if (kind === "pointerdown") isPressMeant = isSettled && isTouched;
+      if (isTouched || !isFresh(event)) return;
       isTouched = true;
       enableButtons();
     }, { capture: true, passive: true });
   }
+  document.addEventListener("click", (event) => {
+    if (!event.isTrusted || !event.detail || isPressMeant || !event.target.closest("[data-settle]")) return;
+    event.preventDefault();
+    event.stopPropagation();
+    replaceHint("", PRESS_AGAIN);
+  }, { capture: true });
   document.addEventListener("visibilitychange", disableButtons);
-  addEventListener("pageshow", (event) => { if (event.persisted) disableButtons(); });
   disableButtons();
+
+  // A second press while an answer is on its way sends nothing.
+  const allowSending = (form) => {
+    delete form.dataset.sent;
+    replaceHint(SENDING, "");
+  };
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (event.defaultPrevented || ![...form.elements].some((field) => field.matches("[data-settle]"))) return;
+    if ("sent" in form.dataset) return event.preventDefault();
+    form.dataset.sent = "";
+    replaceHint("", SENDING);
+    setTimeout(allowSending, 8000, form);
+    if (event.submitter?.name === "answer" && location.pathname.includes("/batch/")) forgetTicks();
+  });
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    all("form[data-sent]").forEach(allowSending);
+    disableButtons();
+  });
 
   // With the pane open the page itself does not scroll: Page Up, Page Down, Home and End scroll the facts.
   const SCROLL_STEPS = { PageDown: 0.9, PageUp: -0.9, End: Infinity, Home: -Infinity };
@@ -348,18 +429,27 @@
     callout.append(text, link);
     (pane.querySelector(".gate > header") || pane).append(callout);
   };
+  // On a page of its own a request names its list, so that the answer leads to the next one.
+  const listedUrl = (url) => {
+    const address = new URL(url, location.href), here = new URLSearchParams(location.search);
+    address.searchParams.set("from", "list");
+    ["state", "risk", "repo"].filter((name) => here.get(name))
+      .forEach((name) => address.searchParams.set(name, here.get(name)));
+    return address;
+  };
   pane && document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-gate]");
-    if (!link || !isPaneShown()) return;
-    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
     event.preventDefault();
-    openGate(link.getAttribute("href"), { movesFocus: true, historyMethod: "pushState" });
+    const url = link.getAttribute("href");
+    if (isPaneShown()) openGate(url, { movesFocus: true, historyMethod: "pushState" });
+    else location.assign(listedUrl(url));
   });
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== pane || !loading) return;
     const { url, movesFocus, historyMethod } = loading;
     const isSame = url === openUrl;
-    [openUrl, loading] = [url, null];
+    [openUrl, loading, typedDraft] = [url, null, null];
     if (historyMethod) storeInHistory(isSame ? "replaceState" : historyMethod);
     markOpenEntry();
     pane.inert = false;
@@ -374,25 +464,76 @@
     if (url !== openUrl) openGate(url, { movesFocus: true });
   });
 
-  // The typed reason is stored in this tab, per request, until a vote with it is recorded.
+  // The typed reason is stored in this tab, per request, with its time, until a vote with it is recorded. One that
+  // comes back says so. `typedDraft` is the one that is being typed: it was never away.
+  let typedDraft = null;
+  const draftKey = (box) => `draft:${box?.dataset.draft}`;
+  const readDraft = (key) => {
+    const [, at, text] = /^(?:(\d{13}) )?([^]*)$/.exec(sessionStorage.getItem(key) ?? "");
+    return { at: at ? new Date(Number(at)) : null, text };
+  };
+  const makeElement = (name, properties, ...parts) => {
+    const element = Object.assign(document.createElement(name), properties);
+    element.append(...parts);
+    return element;
+  };
+  const buildDraftNotice = (reason) => {
+    const button = makeElement("button", { type: "button", className: "plain is-link" }, "Discard");
+    const notice = makeElement("p", { className: "draft-back", hidden: true }, makeElement("span"), button);
+    (reason.closest(".reason, .field") ?? reason).before(notice);
+    return notice;
+  };
+  const announceDraft = (reason, at) => {
+    const notice = reason.form.querySelector(".draft-back") ?? buildDraftNotice(reason);
+    const moment = at?.toISOString(), isToday = moment?.slice(0, 10) === new Date().toISOString().slice(0, 10);
+    const words = at && `${isToday ? "" : `${moment.slice(0, 10)} `}${moment.slice(11, 16)} UTC`;
+    const time = at ? [" from ", makeElement("time", { dateTime: moment }, words)] : [];
+    if (at) time[1].dataset.form = "zone";
+    notice.querySelector("span").classList.toggle("is-near", Boolean(isToday));
+    notice.querySelector("span").replaceChildren("Your draft", ...time, " is back.");
+    notice.hidden = false;
+    notice.dispatchEvent(new CustomEvent("gatebook:written", { bubbles: true }));
+  };
+  const hideDraftNotice = (form) => form?.querySelector(".draft-back")?.toggleAttribute("hidden", true);
+  const addCopyButton = (quote) => {
+    if (!navigator.clipboard || quote.nextElementSibling?.matches("button")) return;
+    const button = makeElement("button", { type: "button", className: "button is-small" }, "Copy");
+    button.addEventListener("click", () => navigator.clipboard.writeText(quote.textContent)
+      .then(() => { button.textContent = "Copied"; }, () => button.remove()));
+    quote.after(" ", button);
+  };
   const showDraft = () => {
     const box = document.querySelector(".decide[data-draft]"), reason = box?.querySelector("#reason");
-    const key = `draft:${box?.dataset.draft}`, text = sessionStorage.getItem(key);
-    if (!text) return;
-    if (reason) reason.value = text;
-    else if ("answered" in box.dataset) sessionStorage.removeItem(key);
-    else if (!box.querySelector(".draft-text")) {
-      const line = document.createElement("p"), quote = document.createElement("q");
-      Object.assign(quote, { className: "draft-text", textContent: text });
-      line.append("Your draft reason: ", quote);
-      box.querySelector(".quorum").before(line);
+    const key = draftKey(box), { at, text } = readDraft(key);
+    if (reason) {
+      if (text) reason.value = text;
+      if (key === typedDraft) hideDraftNotice(reason.form);
+      else if (text) announceDraft(reason, at);
+    } else if (text && "answered" in box.dataset) sessionStorage.removeItem(key);
+    else if (text && !box.querySelector(".draft-text")) {
+      const quote = makeElement("q", { className: "draft-text" }, text);
+      box.querySelector(".quorum").before(makeElement("p", {}, "Your draft reason: ", quote));
     }
+    all(".draft-text").forEach(addCopyButton);
   };
   document.addEventListener("input", (event) => {
     if (!event.target.matches("#reason")) return;
-    const key = `draft:${event.target.closest(".decide[data-draft]")?.dataset.draft}`;
-    if (event.target.value) sessionStorage.setItem(key, event.target.value);
-    else sessionStorage.removeItem(key);
+    typedDraft = draftKey(event.target.closest(".decide[data-draft]"));
+    hideDraftNotice(event.target.form);
+    if (event.target.value) sessionStorage.setItem(typedDraft, `${Date.now()} ${event.target.value}`);
+    else sessionStorage.removeItem(typedDraft);
+  });
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest(".draft-back button");
+    if (!button) return;
+    event.preventDefault();
+    const { form } = button, reason = form.querySelector("#reason");
+    reason.value = "";
+    reason.dispatchEvent(new Event("input", { bubbles: true }));
+    announce("Draft discarded.");
+    reason.focus();
+    const url = button.getAttribute("formaction"), body = new URLSearchParams(new FormData(form));
+    if (url) fetch(url, { method: "POST", body, redirect: "manual" }).catch(() => {}); // the server's copy of the draft
   });
   showDraft();
 
@@ -440,15 +581,42 @@
     if (caret && target) target.setSelectionRange(...caret);
   });
 
-  // A new list keeps the mark of the open request and the ticks.
-  let tickedGates = [];
+  // Ticks are stored in this tab: a new list, an answer and the way back from the batch page keep them, and an unticked
+  // one stays unticked. On the batch page those of the server hold. A signed-out page forgets them.
+  const tickBoxes = () => all("[type=checkbox][name=gate]");
+  const readTicks = () => JSON.parse(sessionStorage.getItem("ticks") ?? "null");
+  const forgetTicks = () => sessionStorage.removeItem("ticks");
+  const storeTicks = () => {
+    const shown = new Set(tickBoxes().map((box) => box.value));
+    const others = (readTicks() ?? []).filter((id) => !shown.has(id)).slice(-100);
+    const ticked = tickBoxes().filter((box) => box.checked).map((box) => box.value);
+    sessionStorage.setItem("ticks", JSON.stringify([...others, ...ticked]));
+  };
+  const showTicks = () => {
+    const ticked = readTicks();
+    all(".inbox-list [type=checkbox][name=gate]").forEach((box) => {
+      if (ticked) box.checked = ticked.includes(box.value);
+      if (box.checked) box.closest("details")?.setAttribute("open", "");
+    });
+  };
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[type=checkbox][name=gate]")) storeTicks();
+  });
+  if (!document.getElementById("rail")) forgetTicks();
+  else if (document.querySelector(".inbox-list")) showTicks();
+  else if (tickBoxes().length) storeTicks();
+
+  // A new list keeps the mark of the open request and the open groups.
+  let openGroups = [];
+  const groupUrl = (group) => gateUrl(group.closest(".entry"));
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (!event.target.matches(".inbox-list")) return;
-    tickedGates = all(".inbox-list [name=gate]:checked").map((box) => box.value);
+    if (event.target.matches(".inbox-list")) openGroups = all(".entry details[open]").map(groupUrl);
   });
   document.addEventListener("htmx:afterSettle", (event) => {
     if (!event.target.matches(".inbox-list")) return;
-    all(".inbox-list [name=gate]").forEach((box) => { box.checked = tickedGates.includes(box.value); });
+    all(".entry details").filter((group) => openGroups.includes(groupUrl(group)))
+      .forEach((group) => { group.open = true; });
+    showTicks();
     markOpenEntry();
     updateCountdowns();
   });
@@ -482,10 +650,13 @@
   if (document.activeElement !== document.body || location.hash) return;
   const flash = document.querySelector("main ul.flash");
   const next = document.querySelector("main [aria-invalid=true]") ?? document.querySelector("main [role=alert]")
-    ?? document.querySelector(".confirm h1") ?? (flash && document.querySelector("#pane .gate-title")) ?? flash;
+    ?? document.querySelector(".confirm h1")
+    ?? (flash && document.querySelector("#pane .gate-title, .gate:has(#decide) .gate-title")) ?? flash;
   if (!next) return;
   if (!next.matches("input, select, textarea")) next.tabIndex = -1;
   next.focus({ preventScroll: next.matches(".gate-title, h1") });
+  // On a narrow page the next request begins at the top, under the message about the last one.
+  if (next.matches(".gate-title") && matchMedia("(width < 58rem)").matches) flash.scrollIntoView();
 })();
 
 // Copy buttons are shown only if the browser allows access to the clipboard.

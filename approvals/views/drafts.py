@@ -3,25 +3,36 @@
 A draft without an `answer` has no confirm page.
 """
 
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
+from uuid import UUID
 
 from django.http import HttpRequest, QueryDict
+from django.urls import reverse
 
 from accounts.access import MemberRequest
+from approvals.gates.statuses import US
 from approvals.models import Gate
 from approvals.review import form_token
 from approvals.review.card import Card
 from approvals.review.form_token import TICK_NAMES, VOTE_FORM
 
 FILTER_NAMES: Final = ("state", "risk", "repo")
+# Where a form was opened: in the pane next to the list, or on a page that the list led to.
+FROM_PANE: Final = "inbox"
+FROM_LIST: Final = "list"
 
 
 class AnswerDraft(NamedTuple):
-    """Initial values of a gate form: the reason and the ticks that are still valid."""
+    """Initial values of a gate form: the reason and the ticks that are still valid.
+
+    `stored_at` is when the draft was kept; None without one.
+    """
 
     reason: str
     ticked: frozenset[str]
+    stored_at: datetime | None = None
 
 
 def keep_reason(request: MemberRequest, gate: Gate, reason: str) -> None:
@@ -44,21 +55,43 @@ def load_initial_values(request: MemberRequest, gate: Gate, card: Card) -> Answe
         return AnswerDraft("", frozenset())
     shown = form_token.verify_gate_snapshot(draft["seen"], gate, request.membership)
     same = shown is not None and shown.shown.card_sha256 == card.sha256
+    stored_us = draft.get("stored_us", "")
     return AnswerDraft(
-        draft["reason"], frozenset(name for name in TICK_NAMES if same and draft[name])
+        draft["reason"],
+        frozenset(name for name in TICK_NAMES if same and draft[name]),
+        datetime.fromtimestamp(int(stored_us) / US, UTC) if stored_us else None,
     )
 
 
-def list_filters_of(request: HttpRequest) -> str:
-    """Return the filters of the list next to a pane, as a query string.
+def find_origin(request: HttpRequest, *, in_pane: bool) -> str:
+    """Return where a gate form was opened: FROM_PANE, FROM_LIST or empty."""
+    if in_pane:
+        return FROM_PANE
+    params = QueryDict(_find_page_query(request)[:1000])
+    return FROM_LIST if FROM_LIST in (request.POST.get("from"), params.get("from")) else ""
 
-    A fetched pane names its page in HX-Current-URL.
-    """
+
+def list_filters_of(request: HttpRequest) -> str:
+    """Return the filters of the list that a form was opened from, as a query string."""
+    return parse_filters(request.POST.get("list", "") or _find_page_query(request))
+
+
+def _find_page_query(request: HttpRequest) -> str:
+    """Return the query of the page; a fetched part names its page in HX-Current-URL."""
     try:
-        url = urlsplit(request.headers.get("HX-Current-URL") or request.get_full_path())
+        return urlsplit(request.headers.get("HX-Current-URL") or request.get_full_path()).query
     except ValueError:  # no browser sends this
         return ""
-    return parse_filters(url.query)
+
+
+def build_form_url(gate: UUID, origin: str, filters: str) -> str:
+    """Return the URL of a gate form, where it was opened: in the pane, or on a page."""
+    query = parse_filters(filters)
+    query = f"{query}&" if query else ""
+    if origin == FROM_PANE:
+        return f"{reverse('inbox')}?{query}open={gate}"
+    page = reverse("gate", args=[gate])
+    return f"{page}?{query}from={FROM_LIST}" if origin == FROM_LIST else page
 
 
 def parse_filters(query: str) -> str:

@@ -173,6 +173,7 @@ def gate_context(
     own_vote = next((cast for cast in votes if cast.vote.user_id == request.user.pk), None)
     requirement = load_current_requirement(gate)
     draft = drafts.load_initial_values(request, gate, shown)
+    origin = drafts.find_origin(request, in_pane=in_pane)
     now = now_us()
     approvals = sum(cast.vote.answer == "approve" and not cast.uncounted for cast in votes)
     may_rule = has_role(request.membership, "reviewer")
@@ -204,8 +205,10 @@ def gate_context(
         "review": shown_checks.arrange_checks(shown, checks),
         "warning_count": sum(result.is_warning for result in checks),
         "draft_reason": draft.reason,
+        "draft_at": draft.stored_at,
         "ticked": draft.ticked,
-        "list_filters": drafts.list_filters_of(request) if in_pane else "",
+        "origin": origin,
+        "list_filters": drafts.list_filters_of(request) if origin else "",
         "next_gate": None if in_pane or undecided else _next_gate(request, gate),
         "longest": _longest_argument(shown),
         "has_full_changes": bool(shown.changes.files or shown.changes.commits or shown.attached),

@@ -183,9 +183,7 @@ def extend_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     if draft["reason"] or _ticked_names(draft):
         VOTE_FORM.store_draft(request, gate_row.id, draft)
     messages.success(request, "Extended by 15 minutes.")
-    if request.POST.get("from") == "inbox":
-        return redirect(f"{_list_url(request.POST.get('list', ''))}open={gate_row.id}")
-    return redirect("gate", gate=gate_row.id)
+    return redirect(drafts.build_form_url(gate_row.id, draft["from"], draft["list"]))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -362,9 +360,7 @@ def _render_confirm(
                 for at, name in enumerate(proof.names)
             ],
             "poll_url": f"{reverse('gate_confirm', args=[gate.id])}?since={gate.version}",
-            "back": f"{_list_url(draft['list'])}open={gate.id}"
-            if draft["from"] == "inbox"
-            else reverse("gate", args=[gate.id]),
+            "back": drafts.build_form_url(gate.id, draft["from"], draft["list"]),
         },
         errors=errors,
         other=other,
@@ -423,9 +419,11 @@ def redirect_to_next_gate(
         str(position),
     )
     message += format_markup("{}.", _status_label(outcome))
-    if draft["from"] == "inbox":
+    if draft["from"] in (drafts.FROM_PANE, drafts.FROM_LIST):
         messages.success(request, message)
-        return redirect(f"{_list_url(draft['list'])}open={next_gate or 'none'}")
+        if next_gate is None:
+            return redirect(f"{_list_url(draft['list'])}open=none")
+        return redirect(drafts.build_form_url(next_gate, draft["from"], draft["list"]))
     next_gate = next_gate or inbox_queries.find_first_gate(request.membership)
     if next_gate is not None:
         message += format_markup(

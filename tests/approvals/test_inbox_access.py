@@ -52,6 +52,7 @@ LEAST: Final = {
     "gate_vote": "reviewer",
     "gate_confirm": "reviewer",
     "gate_extend": "reviewer",
+    "gate_discard_draft": "reviewer",
     "gate_revoke": "reviewer",
     "batch": "reviewer",
     "batch_confirm": "reviewer",

@@ -88,6 +88,48 @@ def test_an_answer_in_the_pane_opens_the_next_and_keeps_the_list(
     assert extended["Location"] == f"{reverse('inbox')}?risk=low&open={first.id}"
 
 
+def test_an_answer_on_a_page_of_the_list_opens_the_page_of_the_next(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    gate, after, last = plan_requests(inbox, 3)
+    page = rita.page(f"{url_of(gate)}?risk=low&from=list")
+    assert '<input type="hidden" name="from" value="list">' in page
+    assert '<input type="hidden" name="list" value="risk=low">' in page
+    sent = {"from": "list", "list": "risk=low"}
+    extended = rita.client.post(reverse("gate_extend", args=[last.id]), sent)
+    assert extended["Location"] == f"{url_of(last)}?risk=low&from=list"
+    refused = rita.answer(gate, seen="stale", **sent)
+    assert refused.status_code == 409
+    assert '<input type="hidden" name="from" value="list">' in refused.content.decode()
+    assert rita.answer(gate, **sent)["Location"] == f"{url_of(after)}?risk=low&from=list"
+    page = rita.page(f"{url_of(after)}?risk=low&from=list")
+    assert f'Your answer on <a href="{url_of(gate)}">{gate}</a> is recorded as entry' in page
+    assert rita.answer(last, **sent)["Location"] == f"{reverse('inbox')}?risk=low&open=none"
+    assert 'name="from"' not in rita.page(url_of(gate))
+    assert 'name="from" value="x"' not in rita.page(f"{url_of(gate)}?from=x")
+
+
+def test_a_kept_draft_says_so_and_can_be_discarded(inbox: InboxScenario, rita: Reviewer) -> None:
+    gate, _ = plan_requests(inbox, 2)
+    discard = reverse("gate_discard_draft", args=[gate.id])
+    notice = re.compile(
+        r'<p class="draft-back">\s*<span class="is-near">Your draft\s+from <time [^>]+>'
+        r"\d\d:\d\d UTC</time>\s+is back\.</span>"
+    )
+    assert '<p class="draft-back" hidden>' in rita.page(url_of(gate))
+    rita.client.post(reverse("gate_extend", args=[gate.id]), {"reason": "half a thought"})
+    page = rita.page(url_of(gate))
+    assert notice.search(page)
+    assert f'formaction="{discard}">Discard</button>' in page
+    assert rita.client.get(discard).status_code == 405
+    assert rita.client.post(discard)["Location"] == url_of(gate)
+    page = rita.page(url_of(gate))
+    assert "half a thought" not in page
+    assert '<p class="draft-back" hidden>' in page
+    back = rita.client.post(discard, {"from": "inbox", "list": "risk=low"})
+    assert back["Location"] == f"{reverse('inbox')}?risk=low&open={gate.id}"
+
+
 def test_a_page_that_is_answered_leads_on(inbox: InboxScenario, rita: Reviewer) -> None:
     first, two = plan_requests(inbox, 2)
     assert "Next request" not in rita.page(url_of(two))
