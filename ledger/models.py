@@ -639,13 +639,14 @@ class UsedName(models.Model):
             models.Index(
                 fields=["project", "kind", "first_position"], name="used_name_by_first_use"
             ),
+            # Two equal thirds find names with one difference, one third those with two.
             *(
                 models.Index(
-                    fields=["project", "kind", piece],
+                    fields=["project", "kind", piece, other],
                     name=f"used_name_by_{piece}",
                     condition=~Q(**{piece: ""}),
                 )
-                for piece in ("head", "middle", "tail")
+                for piece, other in (("head", "middle"), ("middle", "tail"), ("tail", "head"))
             ),
         ]
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
@@ -30,7 +31,6 @@ from ledger.names.name_lookups import (
     load_same_looking,
 )
 from ledger.names.names_of_plan import (
-    NAME_KINDS,
     NamedText,
     PlanName,
     encode_host,
@@ -41,8 +41,10 @@ from ledger.names.near_names import (
     are_near,
     compared_part,
     count_differences,
+    cut_pieces,
     find_marks,
-    iterate_related_domains,
+    iterate_shorter_domains,
+    possible_pieces,
 )
 from ledger.names.used_names import MAX_LINKED_PLANS, load_names_position
 
@@ -74,7 +76,12 @@ class NameFacts:
     now_us: int = 0
     by_name: Mapping[tuple[str, str], StoredName] = field(default_factory=dict)
     by_skeleton: Mapping[str, Sequence[StoredName]] = field(default_factory=dict)
-    near: Sequence[StoredName] = ()
+    # Names, each with its compared part, by kind, third (0 to 2) and its text.
+    near: Mapping[tuple[str, int, str], Sequence[tuple[StoredName, str]]] = field(
+        default_factory=dict
+    )
+    compared: frozenset[tuple[str, str]] = frozenset()  # kinds and parts that were looked up
+    names: Mapping[UUID, Sequence[PlanName]] = field(default_factory=dict)  # by gate
     plans: Mapping[int, Sequence[tuple[int, bool]]] = field(default_factory=dict)
     newest: Sequence[NewestName] = ()
 
@@ -94,8 +101,11 @@ class NameFacts:
 
 
 def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFacts:
-    """Load what the names of all these requests are compared with. At most seven queries."""
-    names = [(request, name) for request in requests for name in _names_of(request)]
+    """Load what the names of all these requests are compared with. At most five queries."""
+    names_of = {
+        request.gate: find_plan_names(request.arguments, request.repository) for request in requests
+    }
+    names = [(request, name) for request in requests for name in names_of[request.gate]]
     if not names:
         return NameFacts()
     position = load_names_position()  # first: the names may only be further than it says
@@ -103,7 +113,7 @@ def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFa
     skeletons |= {compute_skeleton(name.value) for _, name in names}
     for _, name in names:
         if name.kind == "domain" and name.is_recipient:
-            skeletons |= {compute_skeleton(d) for d in iterate_related_domains(name.folded)}
+            skeletons |= set(map(compute_skeleton, iterate_shorter_domains(name.folded)))
     by_skeleton: dict[str, list[StoredName]] = defaultdict(list)
     by_name = {}
     for stored in load_same_looking(project, skeletons):
@@ -122,15 +132,19 @@ def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFa
         if (part := compared_part(kind, folded))
     }
     compared = sorted(parts)[:MAX_NEAR_LOOKUPS]
-    near = load_near_candidates(
-        project, {kind for kind, _ in compared}, {part for _, part in compared}
-    )
+    near: dict[tuple[str, int, str], list[tuple[StoredName, str]]] = defaultdict(list)
+    for stored in load_near_candidates(project, compared):
+        stored_part = compared_part(stored.kind, stored.name)
+        for number, piece in enumerate(cut_pieces(stored_part)):
+            near[stored.kind, number, piece].append((stored, stored_part))
     return NameFacts(
         position,
         now_us(),
         by_name,
         by_skeleton,
         near,
+        frozenset(compared),
+        names_of,
         load_linked_plans([identity for identity in rare.values() if identity]),
         load_newest_names(project, {kind for kind, _ in rare} & set(_FIRST_USE_KINDS)),
     )
@@ -138,7 +152,10 @@ def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFa
 
 def find_lookalikes(request: CheckedRequest, facts: NameFacts) -> Iterator[CheckResult]:
     """Yield lookalikes, near names and first uses of one request, at most MAX_RESULTS."""
-    names = sorted(_names_of(request), key=lambda name: _KIND_ORDER.index(name.kind))
+    names_of = facts.names.get(request.gate)
+    if names_of is None:
+        names_of = find_plan_names(request.arguments, request.repository)
+    names = sorted(names_of, key=lambda name: _KIND_ORDER.index(name.kind))
     results = list[CheckResult]()
     flagged = list[tuple[str, str]]()
     for name in names:
@@ -161,15 +178,11 @@ def find_lookalikes(request: CheckedRequest, facts: NameFacts) -> Iterator[Check
     yield from results[:MAX_RESULTS]
 
 
-def _names_of(request: CheckedRequest) -> tuple[PlanName, ...]:
-    return find_plan_names(request.arguments, request.repository)
-
-
 def _find_lookalike(
     name: PlanName, request: CheckedRequest, facts: NameFacts
 ) -> CheckResult | None:
     """Return the danger that a name looks like another, or holds letters that look like others."""
-    folded, word = name.folded, NAME_KINDS[name.kind]
+    folded, word = name.folded, name.word
     odd = find_odd_letters(folded)
     if name.kind == "domain" and any(letter.looks_like in "/.:@?#" for letter in odd):
         return None  # the border of the domain itself is false: the host shows it
@@ -243,32 +256,42 @@ def _find_near_name(
     if name.is_mentioned or not part or not facts.is_read_before(request):
         return None
     own_first = min(own.first_position if own else request.plan_position, request.plan_position)
-    earlier = [
-        stored
-        for stored in facts.near
-        if stored.kind == name.kind
-        and stored.name != name.folded
-        and stored.first_position < own_first
-        and stored.uses >= MIN_KNOWN_USES
-        and are_near(name.kind, part, compared_part(stored.kind, stored.name))
-    ]
-    earlier = [
-        stored
-        for stored in earlier
-        if own is None or not _is_established(own, request, stored.uses)
-    ]
-    if earlier and len(earlier) <= MAX_NEAR_KNOWN:
+    earlier = []
+    for stored, stored_part in _iterate_candidates(name.kind, part, facts):
+        if (
+            stored.first_position < own_first
+            and stored.uses >= MIN_KNOWN_USES
+            and are_near(name.kind, part, stored_part)
+            and (own is None or not _is_established(own, request, stored.uses))
+        ):
+            earlier.append(stored)
+            if len(earlier) > MAX_NEAR_KNOWN:
+                return None  # one of a series
+    if earlier:
         older = max(earlier, key=lambda stored: stored.uses)
         return _build_near_result(name, older, request, facts)
-    if name.kind == "domain" and name.is_recipient and not earlier:
+    if name.kind == "domain" and name.is_recipient:
         return _find_related_domain(name, request, facts)
     return None
+
+
+def _iterate_candidates(kind: str, part: str, facts: NameFacts) -> Iterator[tuple[StoredName, str]]:
+    """Yield each loaded name that shares a third with `part`, once, with its compared part."""
+    if (kind, part) not in facts.compared:
+        return
+    seen = set[int]()
+    for number, pieces in enumerate(possible_pieces(part)):
+        for piece in pieces:
+            for stored, stored_part in facts.near.get((kind, number, piece), ()):
+                if stored.id not in seen:
+                    seen.add(stored.id)
+                    yield stored, stored_part
 
 
 def _build_near_result(
     name: PlanName, older: StoredName, request: CheckedRequest, facts: NameFacts
 ) -> CheckResult:
-    word = NAME_KINDS[name.kind]
+    word = name.word
     count = count_differences(
         compared_part(name.kind, name.folded), compared_part(older.kind, older.name)
     )
@@ -291,16 +314,22 @@ def _find_related_domain(
     """Return the warning that a recipient's domain has another ending or word than a known one."""
     if not facts.is_first_use(name.kind, name.folded, request):
         return None
-    for domain in iterate_related_domains(name.folded):
-        stored = facts.by_name.get(("domain", domain))
-        if (
-            stored is None
-            or stored.first_position >= request.plan_position
-            or stored.uses <= MIN_KNOWN_USES
-        ):
+    part = compared_part(name.kind, name.folded)
+    same_label = (
+        stored
+        for stored, stored_part in _iterate_candidates(name.kind, part, facts)
+        if stored_part == part and stored.name != name.folded
+    )
+    shorter = (
+        stored
+        for domain in iterate_shorter_domains(name.folded)
+        if (stored := facts.by_name.get((name.kind, domain))) is not None
+    )
+    for stored in chain(same_label, shorter):
+        if stored.first_position >= request.plan_position or stored.uses <= MIN_KNOWN_USES:
             continue
         label, _, suffix = name.folded.partition(".")
-        known_label, _, known_suffix = domain.partition(".")
+        known_label, _, known_suffix = stored.name.partition(".")
         title = (
             f"Other ending of a known domain: .{suffix}, not .{known_suffix}."
             if label == known_label
@@ -374,7 +403,7 @@ def _find_first_uses(
         ]
         if not shown:
             continue
-        word, more = NAME_KINDS[kind], len(shown) - 1
+        word, more = shown[0].word, len(shown) - 1
         others = f" and of {more} more" if more else ""
         yield CheckResult(
             FIRST_USE,

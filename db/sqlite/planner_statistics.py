@@ -96,8 +96,22 @@ ARTIFACTS: Final = {
     "artifact_by_hash": "200000 200000 2",
     "sqlite_autoindex_agent_sessions_artifact_1": "200000 1",
 }
+NAMES: Final = {
+    "used_name_by_skeleton": "1000000 1000000 1",
+    "used_name_by_first_use": "1000000 1000000 200000 1",
+    "used_name_by_head": "500000 500000 100000 5000 5",
+    "used_name_by_middle": "500000 500000 100000 5000 5",
+    "used_name_by_tail": "500000 500000 100000 5000 5",
+    "sqlite_autoindex_ledger_usedname_1": "1000000 1000000 200000 1",
+}
+PLANS_OF_NAMES: Final = {
+    "used_name_plan_by_position": "2000000 2",
+    "sqlite_autoindex_ledger_usednameplan_1": "2000000 2 1",  # (name, position)
+}
 TABLES: Final = {
     "ledger_effect": EFFECTS,
+    "ledger_usedname": NAMES,
+    "ledger_usednameplan": PLANS_OF_NAMES,
     "approvals_gate": GATES,
     "approvals_vote": VOTES,
     "journal_entry": ENTRIES,

@@ -38,18 +38,14 @@ def compute_skeleton(text: str) -> str:
 
     Case, and Latin letters and digits that confuse (l 1 I, O 0, rn m, vv w), do not count.
     """
-    return _skeleton_of(text)
-
-
-@lru_cache(maxsize=8192)
-def _skeleton_of(text: str) -> str:
-    table = _prototypes()
-    decomposed = unicodedata.normalize("NFKD", text)
-    letters = (table.get(letter, letter) for letter in decomposed if letter not in _IGNORABLE)
-    lowered = unicodedata.normalize("NFD", "".join(letters)).lower()
+    table = _translation()
+    if not text.isascii():
+        text = unicodedata.normalize("NFKD", text)
     # A second pass: a capital may confuse only as a small letter.
-    again = "".join(table.get(letter, letter) for letter in lowered).lower()
-    return again.replace("vv", "w").replace("0", "o").replace("1", "l")
+    letters = text.translate(table).lower().translate(table).lower()
+    if not letters.isascii():
+        letters = unicodedata.normalize("NFD", letters)
+    return letters.replace("vv", "w").replace("0", "o").replace("1", "l")
 
 
 def find_odd_letters(text: str) -> tuple[OddLetter, ...]:
@@ -147,6 +143,13 @@ def _latin_lookalike(letter: str) -> str:
     if not like and letter != letter.lower():
         like = table.get(letter.lower(), "")
     return like if like and like.isascii() and like.isalnum() else ""
+
+
+@lru_cache(maxsize=1)
+def _translation() -> dict[int, str]:
+    """Return the table of `str.translate` that makes a skeleton."""
+    table = {ord(letter): like for letter, like in _prototypes().items()}
+    return table | dict.fromkeys(map(ord, _IGNORABLE), "")
 
 
 @lru_cache(maxsize=1)

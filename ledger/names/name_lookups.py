@@ -1,29 +1,26 @@
 """Read the names that plans used: names that look alike or nearly, and whether one ever ran."""
 
+import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 from uuid import UUID
 
-from django.db.models import Q
+from django.db import connection
 
 from db import raw_sql
-from ledger.models import UsedName
-from ledger.names.near_names import possible_pieces
+from ledger.names.near_names import possible_pairs, possible_pieces
 
 MAX_SAME_LOOKING: Final = 1_000
-MAX_NEAR_CANDIDATES: Final = 500  # of each third
+MAX_NEAR_CANDIDATES: Final = 300  # of each third and pair of thirds
 NEWEST_NAMES: Final = 20
 
-_COLUMNS: Final = (
-    "id",
-    "kind",
-    "name",
-    "skeleton",
-    "first_position",
-    "first_us",
-    "last_us",
-    "uses",
+_SELECTED: Final = ", ".join(
+    f"name.{column}"
+    for column in (
+        *("id", "kind", "name", "skeleton", "first_position", "first_us", "last_us", "uses"),
+    )
 )
 _PLANS: Final = (
     "SELECT plan.name_id, plan.position, effect.attempt_count > 0"
@@ -64,30 +61,80 @@ class NewestName:
 
 def load_same_looking(project: UUID, skeletons: Collection[str]) -> list[StoredName]:
     """Load the names with these skeletons, those used most first. One query."""
-    if not skeletons:
+    wanted = [[skeleton] for skeleton in skeletons if skeleton.isprintable()]
+    if not wanted:
         return []
-    rows = UsedName.objects.filter(project=project, skeleton__in=[*skeletons]).order_by("-uses")
-    return [StoredName(*row) for row in rows.values_list(*_COLUMNS)[:MAX_SAME_LOOKING]]
+    rows = raw_sql.fetch_rows(_same_looking_sql(), [json.dumps(wanted), raw_sql.vendor_id(project)])
+    return sorted((StoredName(*row) for row in rows), key=lambda name: -name.uses)
 
 
-def load_near_candidates(
-    project: UUID, kinds: Collection[str], parts: Collection[str]
-) -> list[StoredName]:
-    """Load names of these kinds that share a third with one of `parts`. Three queries."""
-    if not parts:
+def load_near_candidates(project: UUID, parts: Collection[tuple[str, str]]) -> list[StoredName]:
+    """Load names that share thirds with one of `parts`, each a kind and a compared part.
+
+    One query: at most MAX_NEAR_CANDIDATES for each pair of thirds, which names with one difference
+    share, and for each third, which names with two share.
+    """
+    pairs: tuple[list[list[str]], ...] = ([], [], [])
+    singles: tuple[list[list[str]], ...] = ([], [], [])
+    for kind, part in parts:
+        if not part.isprintable():
+            continue
+        for listed, shared in zip(pairs, possible_pairs(part), strict=True):
+            listed += [[kind, *pair] for pair in shared]
+        for listed, pieces in zip(singles, possible_pieces(part), strict=True):
+            listed += [[kind, piece] for piece in pieces]
+    if not any(singles):
         return []
-    wanted: dict[str, set[str]] = {"head": set(), "middle": set(), "tail": set()}
-    for part in parts:
-        for pieces, possible in zip(wanted.values(), possible_pieces(part), strict=True):
-            pieces |= possible
-    names: dict[int, StoredName] = {}
-    for column, pieces in wanted.items():
-        rows = UsedName.objects.filter(
-            ~Q(**{column: ""}), project=project, kind__in=[*kinds], **{f"{column}__in": [*pieces]}
-        )
-        for row in rows.values_list(*_COLUMNS)[:MAX_NEAR_CANDIDATES]:
-            names[row[0]] = StoredName(*row)
+    parameters = [
+        parameter
+        for listed in (*pairs, *singles)
+        for parameter in (json.dumps(listed), raw_sql.vendor_id(project))
+    ]
+    names = {row[0]: StoredName(*row) for row in raw_sql.fetch_rows(_near_sql(), parameters)}
     return list(names.values())
+
+
+@cache
+def _same_looking_sql() -> str:
+    return (
+        f"SELECT {_SELECTED} FROM {_wanted_keys(1)} CROSS JOIN ledger_usedname name"
+        " WHERE name.project_id = %s AND name.skeleton = wanted.key0"
+        f" LIMIT {MAX_SAME_LOOKING}"
+    )
+
+
+@cache
+def _near_sql() -> str:
+    near = (
+        "SELECT * FROM (SELECT {} FROM {} CROSS JOIN ledger_usedname name WHERE {} LIMIT {}) near"
+    )
+    selects = []
+    thirds = ("head", "middle", "tail")
+    for column, other in zip(thirds, (*thirds[1:], thirds[0]), strict=True):
+        condition = (
+            f"name.project_id = %s AND name.kind = wanted.key0 AND name.{column} = wanted.key1"
+            f" AND name.{other} = wanted.key2 AND NOT (name.{column} = '')"
+        )
+        selects.append(near.format(_SELECTED, _wanted_keys(3), condition, MAX_NEAR_CANDIDATES))
+    for column in thirds:
+        condition = (
+            f"name.project_id = %s AND name.kind = wanted.key0 AND name.{column} = wanted.key1"
+            f" AND NOT (name.{column} = '')"
+        )
+        selects.append(near.format(_SELECTED, _wanted_keys(2), condition, MAX_NEAR_CANDIDATES))
+    return " UNION ALL ".join(selects)
+
+
+def _wanted_keys(count: int) -> str:
+    """Return a FROM item with the columns key0, key1 … of a JSON list of lists."""
+    if connection.vendor == "postgresql":
+        columns = ", ".join(f"element.value ->> {n} AS key{n}" for n in range(count))
+        return (
+            f"(SELECT {columns} FROM jsonb_array_elements(CAST(%s AS jsonb)) AS element(value))"
+            " AS wanted"
+        )
+    columns = ", ".join(f"json_extract(value, '$[{n}]') AS key{n}" for n in range(count))
+    return f"(SELECT {columns} FROM json_each(%s)) AS wanted"
 
 
 def load_linked_plans(names: Collection[int]) -> dict[int, list[tuple[int, bool]]]:

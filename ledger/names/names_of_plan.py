@@ -8,6 +8,7 @@ and MAX_READ_CHARACTERS characters of a plan, about 20 µs for a short one.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 MAX_PLAN_NAMES: Final = 64
@@ -56,6 +57,7 @@ _KIND_OF_ARGUMENT: Final = {
         "host",
     ),
 }
+_ACCOUNT_WORDS: Final = ("project", "subscription", "tenant", "wallet", "merchant", "payee")
 _RECIPIENTS: Final = frozenset(
     {"to", "cc", "bcc", "recipient", "recipients", "email", "emails", "mail", "mailto", "address"}
     | {"emailaddress", "toaddress", "toaddresses", "toemail", "replyto", "invitee", "invitees"}
@@ -97,7 +99,11 @@ _REMOTE_SHAPE: Final = re.compile(
 _ARN_SHAPE: Final = re.compile(r"\barn:aws[\w-]*:[\w-]*:[\w-]*:(\d{12}):")
 _IBAN_SHAPE: Final = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,4})?\b")
 _CLUSTER_OPTION: Final = re.compile(
-    r"(?<!\S)--(?:kube-context|kubecontext|context|cluster)[= ]([\w.:/@-]{2,120})", re.UNICODE
+    r"(?<!\S)(?:--kube-context|--kubecontext|--context|--cluster|use-context|get-credentials)"
+    r"[= ]([\w.:/@-]{2,120})"
+)
+_HOST_OPTION: Final = re.compile(
+    rf"(?<!\S)(?:-h|--host|--hostname|--server)[= ]({_HOST})(?![\w.@-])"
 )
 _BUCKET_SCHEMES: Final = frozenset({"s3", "gs", "s3a", "s3n"})
 _DATABASE_SCHEMES: Final = (
@@ -131,6 +137,14 @@ class PlanName:
         """The name as it is compared: without case, host names as they are read."""
         return fold_name(self.kind, self.value)
 
+    @property
+    def word(self) -> str:
+        """Its word on pages: the kind, or what the argument calls an account."""
+        argument = self.path.rpartition(".")[2].lower()
+        if self.kind == "account":
+            return next((word for word in _ACCOUNT_WORDS if word in argument), "account")
+        return NAME_KINDS[self.kind]
+
 
 @dataclass(frozen=True, slots=True)
 class NamedText:
@@ -141,6 +155,7 @@ class NamedText:
     path: str
 
 
+@lru_cache(maxsize=8192)
 def fold_name(kind: str, value: str) -> str:
     """Return the form in which names of a kind are compared and counted."""
     if kind in ("mail_domain", "host", "domain"):
@@ -149,7 +164,8 @@ def fold_name(kind: str, value: str) -> str:
         local, _, host = value.rpartition("@")
         return f"{local.lower()}@{decode_host(host)}"
     if kind == "account":
-        return value.replace(" ", "").lower()
+        plain = value.replace(" ", "").lower()
+        return plain if any(map(str.isalpha, plain)) else plain.replace("-", "")
     return value.strip("/").removesuffix(".git").lower()
 
 
@@ -285,9 +301,11 @@ def _read_shapes(text: str, plain: str, path: str) -> Iterator[PlanName]:
     if "arn:aws" in text:
         for match in _ARN_SHAPE.finditer(text):
             yield PlanName("account", match[1], path, is_mentioned=mentioned)
-    if "--" in text and plain in _COMMANDS:
+    if plain in _COMMANDS:
         for match in _CLUSTER_OPTION.finditer(text):
             yield PlanName("cluster", match[1], path)
+        for match in _HOST_OPTION.finditer(text):
+            yield from _split_host(match[1], path)
 
 
 def _read_url(match: re.Match[str], path: str, mentioned: bool) -> Iterator[PlanName]:

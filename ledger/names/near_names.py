@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from rapidfuzz.distance import OSA
+
 MIN_LENGTH: Final = 6  # characters of a name that may differ by one
 MIN_LENGTH_OF_TWO: Final = 9  # … by two
 MIN_DIGITS: Final = 8  # in a row, of an account number
@@ -38,37 +40,44 @@ def cut_pieces(part: str) -> tuple[str, str, str]:
 
 
 def possible_pieces(part: str) -> tuple[set[str], set[str], set[str]]:
-    """Return the thirds of all names with one equal third that differ from `part` by at most 2."""
+    """Return the thirds that a name which differs from `part` by at most 2 may share with it."""
     heads, middles, tails = set[str](), set[str](), set[str]()
-    for length in (len(part) + shift for shift in _SHIFTS):
+    for shift in _SHIFTS:
+        length = len(part) + shift
         third = length // 3
         if length < MIN_LENGTH:
             continue
         heads.add(part[:third])
         tails.add(part[len(part) - third :])
-        for shift in _SHIFTS:
-            start = third + shift
-            if start >= 0:
-                middles.add(part[start : start + length - 2 * third])
+        for moved in _SHIFTS:
+            # Characters added before the middle and after it, together at most two.
+            if abs(moved) + abs(shift + moved) <= 2 and third + moved >= 0:
+                middles.add(part[third + moved : third + moved + length - 2 * third])
     return heads - {""}, middles - {""}, tails - {""}
 
 
+def possible_pairs(part: str) -> tuple[set[tuple[str, str]], ...]:
+    """Return the pairs of thirds that a name which differs from `part` by 1 may share with it.
+
+    Heads with middles, middles with tails, tails with heads.
+    """
+    pairs = (set[tuple[str, str]](), set[tuple[str, str]](), set[tuple[str, str]]())
+    for shift in (-1, 0, 1):
+        length = len(part) + shift
+        third = length // 3
+        if length < MIN_LENGTH:
+            continue
+        size = length - 2 * third
+        head, tail = part[:third], part[len(part) - third :]
+        pairs[0].add((head, part[third : third + size]))
+        pairs[1].add((part[third - shift : third - shift + size], tail))
+        pairs[2].add((tail, head))
+    return pairs
+
+
 def count_differences(first: str, second: str, most: int = 2) -> int:
-    """Count changed, missing, added and swapped characters, up to `most` + 1."""
-    if abs(len(first) - len(second)) > most:
-        return most + 1
-    before: list[int] = []
-    row = list(range(len(second) + 1))
-    for i, letter in enumerate(first, 1):
-        current = [i, *[0] * len(second)]
-        for j, other in enumerate(second, 1):
-            current[j] = min(row[j] + 1, current[j - 1] + 1, row[j - 1] + (letter != other))
-            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:
-                current[j] = min(current[j], before[j - 2] + 1)
-        if min(current) > most:
-            return most + 1
-        before, row = row, current
-    return row[-1]
+    """Count changed, missing, added and swapped characters, up to `most` + 1. About 0.2 µs."""
+    return OSA.distance(first, second, score_cutoff=most)
 
 
 def are_near(kind: str, first: str, second: str) -> bool:
@@ -133,20 +142,14 @@ def _lacks_code(longer: list[str], shorter: list[str]) -> bool:
     )
 
 
-def iterate_related_domains(domain: str) -> Iterator[str]:
-    """Yield domains that a recipient may be mistaken for: other suffixes, and without added words.
+def iterate_shorter_domains(domain: str) -> Iterator[str]:
+    """Yield the domains that `domain` may be mistaken for, without the words added to them.
 
-    For northwind-billing.co: northwind-billing.com …, northwind.co, northwind.com ….
+    For northwind-billing.co: northwind.co and northwind.com.
     """
     label, _, suffix = domain.partition(".")
     words = label.split("-")
-    labels = [label, *("-".join(words[:count]) for count in range(1, len(words)))]
-    labels += ["-".join(words[count:]) for count in range(1, len(words))]
-    for candidate in dict.fromkeys(labels):
-        if len(candidate) >= MIN_LENGTH:
-            for end in dict.fromkeys((suffix, *_SUFFIXES)):
-                if f"{candidate}.{end}" != domain:
-                    yield f"{candidate}.{end}"
-
-
-_SUFFIXES: Final = ("com", "org", "net", "co", "io", "de", "eu", "co.uk")
+    for count in range(1, len(words)):
+        for shorter in ("-".join(words[:count]), "-".join(words[count:])):
+            if len(shorter) >= MIN_LENGTH:
+                yield from dict.fromkeys((f"{shorter}.{suffix}", f"{shorter}.com"))

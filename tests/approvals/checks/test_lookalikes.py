@@ -17,8 +17,10 @@ from journal import erasures
 from journal.models import Entry
 from ledger.models import Effect, UsedName, UsedNamePlan
 from ledger.names import name_index, used_names
+from ledger.names.names_of_plan import MAX_PLAN_NAMES, find_plan_names
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.approvals.reviewer import Reviewer
 
 CYRILLIC_O = "\u043e"
 FAKE = f"n{CYRILLIC_O}rthwind-audit.com"
@@ -531,10 +533,61 @@ def test_the_job_reads_each_plan_once_and_again_after_a_reset(agent: Caller) -> 
 
 
 @pytest.mark.django_db
-def test_claims_of_other_agents_are_no_uses(agent: Caller) -> None:
-    run_effect(agent, {"to": "a@northwind.com"})
+def test_card_and_list_show_the_lookalike(
+    inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_index, "load_settled_position", newest)
+    inbox.agent.session("s-1")
+    run_effect(inbox.agent, {"to": ["billing@northwind-audit.com"]}, 3)
     name_index.index_names()
-    assert UsedName.objects.filter(kind="mail_domain").get().uses == 1
+    gate = inbox.gate(inbox.plan("x", arguments={"command": "send", "to": f"a@{FAKE}"}))
+    page = rita.page(f"/approvals/{gate.id}/")
+    assert "Lookalike domain: 1 letter is Cyrillic." in page
+    assert "3 effects since today" in page
+    assert "lookalike domain" in rita.page("/approvals/")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"command": "kubectl config use-context prod-eu"}, {("cluster", "prod-eu")}),
+        (
+            {"command": "psql -h db.acme.com -d app"},
+            {("host", "db.acme.com"), ("domain", "acme.com")},
+        ),
+        ({"account_no": "1234-5678-9012"}, {("account", "123456789012")}),
+        ({"account": 123456789012}, {("account", "123456789012")}),
+        ({"arn": "arn:aws:iam::123456789012:role/x"}, {("account", "123456789012")}),
+        ({"path": "s3://acme-backup/x"}, {("bucket", "acme-backup")}),
+        (
+            {"dsn": "postgres://u:p@db.acme.co.uk:5432/billing?x=1"},
+            {("host", "db.acme.co.uk"), ("domain", "acme.co.uk"), ("database", "billing")},
+        ),
+        (
+            {"remote": "git@github.com:acme/web.git"},
+            {("host", "github.com"), ("domain", "github.com"), ("repository", "acme/web")},
+        ),
+        ({"remote": "origin", "context": "3", "url": "http://localhost:8000/x"}, set()),
+        ({"file": "def f(self): ...\n@app.route('/a')\n", "version": "pkg@1.2.3"}, set()),
+        ({"deep": {"a": [{"kube_context": "prod-1"}]}}, {("cluster", "prod-1")}),
+    ],
+)
+def test_names_are_found_by_argument_and_by_shape(
+    arguments: Any, names: set[tuple[str, str]]
+) -> None:
+    plan_names = find_plan_names(arguments)
+    assert {(name.kind, name.folded) for name in plan_names} == names
+
+
+def test_names_of_hostile_plans_are_bounded() -> None:
+    many = {"to": [f"a{n}@b{n}.com" for n in range(5_000)]}
+    assert len(find_plan_names(many)) == MAX_PLAN_NAMES
+    deep: Any = "https://deep.example"
+    for _ in range(40):
+        deep = {"x": deep}
+    assert find_plan_names(deep) == ()
+    for text in ("a." * 20_000, "a@" * 20_000, "x://" * 9_000, "git@a.com:" + "/a" * 20_000):
+        assert len(find_plan_names({"command": text})) <= MAX_PLAN_NAMES
 
 
 def test_results_are_bounded_and_short() -> None:
