@@ -15,8 +15,8 @@ from uuid import UUID
 from django.db.models import OuterRef, Q, Subquery
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import build_word_set, iterate_values, split_name
 from approvals.checks.claims.claim_evidence import ContradictionFacts, RecordedRun
+from approvals.checks.claims.named_values import build_word_set, iterate_values, split_into_words
 from approvals.checks.claims.passed_tests import is_publishing
 from approvals.checks.claims.reading_claims import DRY_FLAGS
 from approvals.checks.claims.shell_commands import ShellCommand, read_commands
@@ -228,7 +228,7 @@ def _load_latest_effects(
 
 
 def _may_run_tests(tool: str) -> bool:
-    words = set(split_name(tool))
+    words = set(split_into_words(tool))
     return bool(words & (_TEST_WORDS | _SHELL_WORDS)) and not words & _NO_RUN
 
 
@@ -260,7 +260,7 @@ def _read_runs(
 @lru_cache(maxsize=4096)  # plans never change, and pages are reloaded
 def _read_call(tool: str, head: str) -> _TestCall:
     """Return what the beginning of a plan's body says about tests and branches."""
-    is_test_tool = bool(set(split_name(tool)) & _TEST_WORDS)
+    is_test_tool = bool(set(split_into_words(tool)) & _TEST_WORDS)
     if not is_test_tool and _MAY_MATTER.search(head) is None:
         return _NO_TEST
     arguments = summaries.extract_arguments(head)
@@ -340,7 +340,7 @@ def has_failed_tests(text: str) -> bool:
     result = body.get("result")
     texts = []
     for _where, key, value in iterate_values(result, "result", "result"):
-        name = "_".join(split_name(key))
+        name = "_".join(split_into_words(key))
         if name in _EXITS and isinstance(value, int) and not isinstance(value, bool):
             return value != 0
         if name in _STATUSES and isinstance(value, str) and value.casefold() in _FAILED_WORDS:
@@ -389,6 +389,10 @@ def _load_dry_flags(
     for tool, opened, position in rows:
         arguments = summaries.extract_arguments(heads.get(position or 0) or "{}")
         for _where, key, value in iterate_values(arguments):
-            if "_".join(split_name(key)) in DRY_FLAGS and value is not None and tool not in flags:
+            if (
+                "_".join(split_into_words(key)) in DRY_FLAGS
+                and value is not None
+                and tool not in flags
+            ):
                 flags[tool] = (key, f"e_{opened}")
     return flags

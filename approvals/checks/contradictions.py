@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import split_name
 from approvals.checks.claims.branch_claims import (
     compare_branch,
     compare_feature_branch,
@@ -37,6 +36,7 @@ from approvals.checks.claims.file_claims import (
     compare_touched_docs,
 )
 from approvals.checks.claims.identifier_claims import compare_identifiers
+from approvals.checks.claims.named_values import split_into_words
 from approvals.checks.claims.number_claims import compare_count, compare_money
 from approvals.checks.claims.passed_tests import compare_tests
 from approvals.checks.claims.personal_data_claims import compare_personal_data
@@ -116,7 +116,7 @@ def claims_any(request: CheckedRequest, *kinds: str) -> bool:
 
 
 def _list_statements(request: CheckedRequest, facts: ContradictionFacts) -> Iterator[Statement]:
-    is_commit = not _GIT_WORDS.isdisjoint(split_name(request.tool))
+    is_commit = not _GIT_WORDS.isdisjoint(split_into_words(request.tool))
     yield Statement("Claim", request.claim, True, commit=is_commit)
     named = request.arguments if isinstance(request.arguments, dict) else {}
     # Beside a command a description is about the call; elsewhere it is content, as of a ticket.
@@ -131,7 +131,7 @@ def _list_statements(request: CheckedRequest, facts: ContradictionFacts) -> Iter
 
 
 def _list_messages(request: CheckedRequest, named: dict[str, Any]) -> Iterator[str]:
-    if not _GIT_WORDS.isdisjoint(split_name(request.tool)):
+    if not _GIT_WORDS.isdisjoint(split_into_words(request.tool)):
         for name in _MESSAGES:
             if isinstance(named.get(name), str):
                 yield named[name]

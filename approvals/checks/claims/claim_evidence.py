@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import iterate_values, split_name
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.claimed_files import ChangedPaths, collect_changed_paths
+from approvals.checks.claims.named_values import iterate_values, split_into_words
 from approvals.checks.claims.shell_commands import ShellCommand, read_commands
 from approvals.checks.results import Compared
 
@@ -83,7 +83,7 @@ class ClaimEvidence:
 
     @cached_property
     def tool_words(self) -> frozenset[str]:
-        return frozenset(split_name(self.request.tool))
+        return frozenset(split_into_words(self.request.tool))
 
     def has_git_words(self, *verbs: str) -> bool:
         """Return True if the tool's name or a command has one of these words after git."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from approvals.checks.claims.argument_values import build_word_set
+from approvals.checks.claims.named_values import build_word_set
 from approvals.checks.claims.shell_commands import read_commands
 from approvals.diff.from_arguments import extract_changes
 from approvals.diff.unified import FileDiff

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from approvals.checks.claims.argument_values import build_word_set, split_name
 from approvals.checks.claims.claim_evidence import CONTRADICTION, ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim, names_production, recognize_claims
 from approvals.checks.claims.claimed_files import classify_file
+from approvals.checks.claims.named_values import build_word_set, split_into_words
 from approvals.checks.claims.shell_commands import ShellCommand
 from approvals.checks.results import CheckResult, Compared
 
@@ -60,7 +60,7 @@ def compare_environment(evidence: ClaimEvidence, claim: Claim) -> Contradiction 
 def compare_environment_word(evidence: ClaimEvidence) -> Iterator[CheckResult]:
     """Compare the word of the target's environment with the arguments and the claim."""
     environment = evidence.request.environment
-    words = split_name(environment)
+    words = split_into_words(environment)
     if not _NON_PRODUCTION.intersection(words) or _names_production_word(environment, scoped=True):
         return
     claim_text = evidence.request.claim
@@ -77,7 +77,7 @@ def compare_environment_word(evidence: ClaimEvidence) -> Iterator[CheckResult]:
             compared=(Compared("environment", environment), *contradiction.compared),
         )
         return
-    if _NON_PRODUCTION.intersection(split_name(claim_text)):
+    if _NON_PRODUCTION.intersection(split_into_words(claim_text)):
         return
     for claim in recognize_claims(claim_text):
         if claim.kind == "production":
@@ -97,7 +97,7 @@ def compare_environment_word(evidence: ClaimEvidence) -> Iterator[CheckResult]:
 def _find_production_argument(evidence: ClaimEvidence) -> Contradiction | None:
     request = evidence.request
     for where, key, value in evidence.values:
-        if value is True and "_".join(split_name(key)) in _LIVE_FLAGS:
+        if value is True and "_".join(split_into_words(key)) in _LIVE_FLAGS:
             return _describe_production(where, key, "true")
         if isinstance(value, str) and _value_names_production(key, value):
             return _describe_production(where, key, value)
@@ -131,7 +131,7 @@ def _value_names_production(key: str, value: str) -> bool:
         return True
     if not value or len(value) > 300 or re.search(r"\s", value):
         return False
-    words = split_name(key)
+    words = split_into_words(key)
     if _TEXTS.intersection(words):
         return False
     if _is_file(value):
@@ -150,7 +150,7 @@ def _names_production_word(value: str, *, scoped: bool) -> bool:
     """Return True if a name has a word for production, which non-prod has not."""
     if re.fullmatch(r"prod_[A-Za-z0-9]{6,}", value):  # the id of a product
         return False
-    words = split_name(value)
+    words = split_into_words(value)
     sought = _SCOPED_PRODUCTION_WORDS if scoped else _PRODUCTION_WORDS
     return any(
         word in sought and (at == 0 or words[at - 1] not in _EXCLUDING)

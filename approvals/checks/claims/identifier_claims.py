@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from approvals.checks.claims.argument_values import build_word_set, split_name
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import MAX_CLAIM_CHARACTERS, Claim
+from approvals.checks.claims.named_values import build_word_set, split_into_words
 from approvals.checks.results import Compared
 
 _NOUNS: Final = (
@@ -117,7 +117,7 @@ def compare_identifiers(
 def _iterate_sent(evidence: ClaimEvidence, unit: str) -> Iterator[tuple[str, str, str]]:
     """Yield dot path, name and text of the arguments that hold identifiers of a kind."""
     for where, key, value in evidence.values:
-        words = set(split_name(key))
+        words = set(split_into_words(key))
         if isinstance(value, bool) or not isinstance(value, str | int) or words & _OTHERS:
             continue
         text = str(value)

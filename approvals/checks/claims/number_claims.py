@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import (
+from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
+from approvals.checks.claims.claim_words import Claim
+from approvals.checks.claims.named_values import (
     build_word_set,
     iterate_lists,
     iterate_values,
-    split_name,
+    split_into_words,
 )
-from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
-from approvals.checks.claims.claim_words import Claim
 from approvals.checks.results import Compared
 
 # Nouns whose number is wrong if it is smaller, too.
@@ -99,7 +99,7 @@ def _iterate_counts(evidence: ClaimEvidence, noun: str) -> Iterator[tuple[float,
         number = _read_number(value)
         if number is None:
             continue
-        words = split_name(key)
+        words = split_into_words(key)
         if _names_noun(key, noun):
             if noun == "percent" and 0 < number <= 1:
                 number *= 100
@@ -129,7 +129,7 @@ def _count_recipients(
 
 def _names_noun(key: str, noun: str) -> bool:
     """Return True if an argument's name means a number or list of only this noun."""
-    words = [_singular(word) for word in split_name(key)]
+    words = [_singular(word) for word in split_into_words(key)]
     rest = [word for word in words if word not in _FILLERS]
     return rest == [noun]
 
@@ -169,12 +169,12 @@ def compare_money(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
     units = {other.unit for other in evidence.claims if other.kind == "money"}
     sent = [
         (
-            number / 100 if {"cents", "minor", "pence"} & set(split_name(key)) else number,
+            number / 100 if {"cents", "minor", "pence"} & set(split_into_words(key)) else number,
             where,
             key,
         )
         for where, key, value in evidence.values
-        if "amount" in split_name(key) and (number := _read_number(value)) is not None
+        if "amount" in split_into_words(key) and (number := _read_number(value)) is not None
     ]
     if not sent or len(amounts) > 2 or not isinstance(claim.value, float):
         return None

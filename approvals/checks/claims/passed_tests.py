@@ -3,10 +3,10 @@
 import re
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import split_name
 from approvals.checks.claims.branch_claims import REF_ARGUMENTS, list_target_refs, read_target_ref
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
+from approvals.checks.claims.named_values import split_into_words
 from approvals.checks.claims.shell_commands import read_commands
 from approvals.checks.results import Compared
 
@@ -59,7 +59,7 @@ def compare_tests(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
 def is_publishing(request: CheckedRequest) -> bool:
     """Return True if a call hands work on: push, merge, deploy, release, commit."""
     verbs = {"push", "merge", "deploy", "release", "publish", "commit", "promote", "rollout", "pr"}
-    if verbs & set(split_name(request.tool)) or "pull_request" in request.tool:
+    if verbs & set(split_into_words(request.tool)) or "pull_request" in request.tool:
         return True
     return any(
         command.program in ("git", "gh", "npm", "twine", "helm", "kubectl")
@@ -86,7 +86,7 @@ def _find_stated_tests(evidence: ClaimEvidence) -> Contradiction | None:
     refs = [ref for _where, ref in list_target_refs(evidence)]
     for root, source in (("arguments", named), ("preconditions", evidence.request.preconditions)):
         for key, value in source.items() if isinstance(source, dict) else ():
-            if not {"test", "tests", "ci", "checks"} & set(split_name(str(key))):
+            if not {"test", "tests", "ci", "checks"} & set(split_into_words(str(key))):
                 continue
             stated = value if isinstance(value, dict) else {}
             texts = [str(item) for item in stated.values()] if stated else [str(value)]

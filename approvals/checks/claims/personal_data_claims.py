@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from approvals.checks.claims.argument_values import build_word_set, split_name
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
+from approvals.checks.claims.named_values import build_word_set, split_into_words
 from approvals.checks.claims.shell_commands import iterate_sql
 from approvals.checks.results import Compared
 
@@ -55,7 +55,9 @@ def compare_personal_data(evidence: ClaimEvidence, claim: Claim) -> Contradictio
         for item in _split_columns(match["items"]):
             words = [] if _AGGREGATES.match(item) else re.findall(r"[A-Za-z_]\w*", item)
             alias = words[-1] if words else ""
-            if any(_is_personal(word) for word in words) and not _MASKED & set(split_name(alias)):
+            if any(_is_personal(word) for word in words) and not _MASKED & set(
+                split_into_words(alias)
+            ):
                 column = next(word for word in words if _is_personal(word))
                 return Contradiction("personal data", f"{column} is selected.", where)
             table = match["table"].strip('"').rpartition(".")[2]
@@ -68,8 +70,8 @@ def compare_personal_data(evidence: ClaimEvidence, claim: Claim) -> Contradictio
 
 def _iterate_columns(evidence: ClaimEvidence) -> Iterator[tuple[str, str]]:
     for where, key, value in evidence.values:
-        words = set(split_name(key))
-        path = set(split_name(where))
+        words = set(split_into_words(key))
+        path = set(split_into_words(where))
         if path & _DROPPED:
             continue
         if words & _SELECTED and isinstance(value, str) and " " not in value.strip():
@@ -83,7 +85,7 @@ def _iterate_columns(evidence: ClaimEvidence) -> Iterator[tuple[str, str]]:
 
 
 def _is_personal(name: str) -> bool:
-    words = set(split_name(name))
+    words = set(split_into_words(name))
     return any(personal <= words for personal in _PERSONAL) and not words & _MASKED
 
 

@@ -4,9 +4,9 @@ import re
 from typing import Any, Final
 
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.claims.argument_values import build_word_set, split_name
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
+from approvals.checks.claims.named_values import build_word_set, split_into_words
 from approvals.checks.claims.shell_commands import find_changes, iterate_sql, name_changing_words
 from approvals.policies.engine import get_operation
 
@@ -39,7 +39,7 @@ def compare_reads(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
     if evidence.has_git_words("push", "commit", "merge", "pr", "pull"):
         return None  # it names what the commits are about
     for where, key, value in evidence.values:
-        flag = "_".join(split_name(key))
+        flag = "_".join(split_into_words(key))
         if flag in ("read_only", "readonly", "ro") and _is_false(value):
             return _describe_read(where, f"{key} is {_show(value)}.")
         if (
@@ -55,7 +55,7 @@ def compare_reads(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
     if changes and re.match(r"\s*(?:$|[.,;:!)])", evidence.text[claim.end :]):
         count = len(changes)
         return _describe_read("changes", f"the call edits {count} file{'' if count == 1 else 's'}.")
-    words = set(split_name(get_operation(request.tool)))
+    words = set(split_into_words(get_operation(request.tool)))
     if (
         request.reversibility != "read"
         and words & _CHANGING_VERBS
@@ -73,7 +73,7 @@ def compare_reads(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
 def compare_reading_verb(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
     """Compare a claim that begins with "lists" or "shows" with the verb of the tool."""
     request = evidence.request
-    words = set(split_name(get_operation(request.tool)))
+    words = set(split_into_words(get_operation(request.tool)))
     if request.reversibility == "read" or not words & _CHANGING_VERBS or words & _READING_VERBS:
         return None
     if len(evidence.text) > 100 or evidence.commands or evidence.has_git_words("push", "commit"):
@@ -92,9 +92,9 @@ def _describe_read(where: str, fact: str) -> Contradiction:
 def compare_replica(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
     """Compare "on the read replica" with the host and what the call would change."""
     for where, key, value in evidence.values:
-        if isinstance(value, str) and _HOSTS.intersection(split_name(key)):
+        if isinstance(value, str) and _HOSTS.intersection(split_into_words(key)):
             host = value.rpartition("@")[2].split("/")[0] if "@" in value else value
-            word = next(iter(_PRIMARIES.intersection(split_name(host)[:12])), "")
+            word = next(iter(_PRIMARIES.intersection(split_into_words(host)[:12])), "")
             if word:
                 return _describe_read(where, f"{key} names {word}.")
     change = next((change for change in find_changes(evidence.request.arguments)), None)
@@ -107,12 +107,12 @@ def compare_dry_run(evidence: ClaimEvidence, claim: Claim) -> Contradiction | No
     """Compare "dry run" with flags, commands and earlier calls of the tool."""
     request, facts = evidence.request, evidence.facts
     for where, key, value in evidence.values:
-        if "_".join(split_name(key)) in DRY_FLAGS and _is_false(value):
+        if "_".join(split_into_words(key)) in DRY_FLAGS and _is_false(value):
             return Contradiction("not a dry run", f"{key} is {_show(value)}.", where)
     if _has_dry_flag(evidence) or {"dry", "preview", "plan", "simulate"} & evidence.tool_words:
         return None
     for where, key, value in evidence.values:
-        if "_".join(split_name(key)) in _WET_FLAGS and value in (True, "true", "yes"):
+        if "_".join(split_into_words(key)) in _WET_FLAGS and value in (True, "true", "yes"):
             return Contradiction("not a dry run", f"{key} is {_show(value)}.", where)
     for where, commands in evidence.commands:
         changing = [command for command in commands if name_changing_words(command)]
@@ -139,7 +139,7 @@ def compare_dry_run(evidence: ClaimEvidence, claim: Claim) -> Contradiction | No
 
 def _has_dry_flag(evidence: ClaimEvidence) -> bool:
     return any(
-        "_".join(split_name(key)) in DRY_FLAGS and not _is_false(value) and value is not None
+        "_".join(split_into_words(key)) in DRY_FLAGS and not _is_false(value) and value is not None
         for _where, key, value in evidence.values
     )
 

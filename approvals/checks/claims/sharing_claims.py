@@ -3,9 +3,9 @@
 import re
 from typing import Any, Final
 
-from approvals.checks.claims.argument_values import build_word_set, split_name
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
+from approvals.checks.claims.named_values import build_word_set, split_into_words
 from approvals.checks.claims.shell_commands import find_changes
 from approvals.policies.engine import get_operation
 
@@ -39,7 +39,7 @@ def compare_kept_data(evidence: ClaimEvidence, claim: Claim) -> Contradiction | 
     flags = [
         (where, key, value)
         for where, key, value in evidence.values
-        if isinstance(value, bool) and _DELETING_FLAGS.intersection(split_name(key))
+        if isinstance(value, bool) and _DELETING_FLAGS.intersection(split_into_words(key))
     ]
     for where, key, value in flags:
         if value:
@@ -58,7 +58,7 @@ def compare_kept_data(evidence: ClaimEvidence, claim: Claim) -> Contradiction | 
                         "deletes something", f"{command.program} runs with {flag}.", where
                     )
     tool = evidence.request.tool
-    if not flags and _DELETING_TOOLS.intersection(split_name(get_operation(tool))):
+    if not flags and _DELETING_TOOLS.intersection(split_into_words(get_operation(tool))):
         return Contradiction("deletes something", f"the tool is {tool}.", "request")
     return None
 
@@ -66,7 +66,7 @@ def compare_kept_data(evidence: ClaimEvidence, claim: Claim) -> Contradiction | 
 def compare_draft(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
     """Compare "only a draft" with flags and a tool that sends."""
     for where, key, value in evidence.values:
-        name = "_".join(split_name(key))
+        name = "_".join(split_into_words(key))
         if name in ("draft", "is_draft", "as_draft", "save_as_draft") and isinstance(value, bool):
             if value:
                 return None
@@ -82,10 +82,10 @@ def compare_draft(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
 def compare_visibility(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
     """Compare "internal" and "private" with what makes something public."""
     for where, key, value in evidence.values:
-        words = set(split_name(key))
+        words = set(split_into_words(key))
         if words & _VISIBILITIES and isinstance(value, str) and _PUBLIC.fullmatch(value):
             return Contradiction("public", f"{key} is {value}.", where)
-        if "_".join(split_name(key)) in ("public", "is_public", "publicly") and value is True:
+        if "_".join(split_into_words(key)) in ("public", "is_public", "publicly") and value is True:
             return Contradiction("public", f"{key} is true.", where)
         if key.casefold() in ("private", "is_private") and value is False:
             return Contradiction("public", f"{key} is false.", where)
@@ -101,7 +101,7 @@ def compare_rights(evidence: ClaimEvidence, claim: Claim) -> Contradiction | Non
     for where, key, value in evidence.values:
         if not isinstance(value, str) or len(value) > 200:
             continue
-        words = set(split_name(key))
+        words = set(split_into_words(key))
         if words & _RIGHTS and (value == "*" or _GREAT.search(value.replace("_", " "))):
             return Contradiction("more rights", f"{key} is {value[:80]}.", where)
         grant = _GRANT.search(value) if words & {"sql", "query", "statement"} else None

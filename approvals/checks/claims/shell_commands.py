@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from approvals.checks.claims.argument_values import build_word_set, iterate_values, split_name
+from approvals.checks.claims.named_values import build_word_set, iterate_values, split_into_words
 
 MAX_COMMAND_CHARACTERS: Final = 4_000  # of one argument; more is not read
 _COMMAND_KEYS: Final = build_word_set(
@@ -305,7 +305,7 @@ def describe_sql_change(text: str) -> str:
 def iterate_sql(arguments: Any) -> Iterator[tuple[str, str]]:
     """Yield the SQL texts of arguments by dot path."""
     for where, key, value in iterate_values(arguments):
-        if isinstance(value, str) and _SQL_KEYS.intersection(split_name(key)):
+        if isinstance(value, str) and _SQL_KEYS.intersection(split_into_words(key)):
             yield where, value
 
 

@@ -43,7 +43,7 @@ def iterate_lists(value: Any, where: str = "arguments") -> Iterator[tuple[str, s
 
 
 @lru_cache(maxsize=8192)  # names repeat within and between requests
-def split_name(name: str) -> tuple[str, ...]:
+def split_into_words(name: str) -> tuple[str, ...]:
     """Split a name into lower-case words, in camel case, kebab case or snake case."""
     return tuple(word.casefold() for word in _WORD.findall(name))
 
