@@ -30,7 +30,7 @@ def ask_set(live_inbox: LiveInbox) -> Iterator[Callable[..., list[dict[str, Any]
                 "volume": f"{name}-cache-{number}",
                 "cluster": cluster,
                 "size": "2,048 GiB" if cluster.startswith("prod") else f"{20 + number} GiB",
-                "path": f"{LONG}-{number}",
+                "path": f"{LONG}-{name}-{number}",  # a denial counts for its file
                 "backup": "Fri 02:00",
             }
             why = "Unused staging volumes, not mounted for 30 days."
