@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from approvals.diff.from_arguments import COMMIT_LISTS
+from approvals.diff.path_classes import classify_path
 from approvals.diff.unified import FileDiff
 
 MAX_PATHS: Final = 2_000  # of one list; longer ones are not compared
@@ -21,7 +22,7 @@ class PathDifference(NamedTuple):
 def compare_commit_paths(
     arguments: Any, preconditions: Any, files: Iterable[FileDiff]
 ) -> PathDifference:
-    """Compare both lists; nothing differs unless both name paths."""
+    """Compare both lists, most dangerous first; nothing differs unless both name paths."""
     shown = {path for file in files for path in file.path.split(" → ") if path}
     named = {
         path
@@ -31,7 +32,13 @@ def compare_commit_paths(
     }
     if not shown or not named or max(len(shown), len(named)) > MAX_PATHS:
         return PathDifference()
-    return PathDifference(tuple(sorted(named - shown)), tuple(sorted(shown - named)))
+    return PathDifference(
+        *(tuple(sorted(only, key=_order_path)) for only in (named - shown, shown - named))
+    )
+
+
+def _order_path(path: str) -> tuple[int, str]:
+    return classify_path(path).rank, path
 
 
 def _list_commit_paths(source: Mapping[str, Any]) -> Iterator[str]:

@@ -166,7 +166,7 @@ RULES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "manifest",
         (
-            r"package\.json|pyproject\.toml|setup\.(?:py|cfg)|pipfile|go\.(?:mod|work)",
+            r"package\.json|pyproject\.toml|setup\.cfg|(?<!commands/)setup\.py|pipfile|go\.(?:mod|work)",
             r"cargo\.toml|pom\.xml|build\.gradle(?:\.kts)?|gemfile|[^/]+\.(?:gemspec|csproj)",
             r"(?:[^/]*requirements[^/]*|constraints[^/]*)\.(?:txt|in)",
             r"requirements/[^/]+\.(?:txt|in)|composer\.json|environment\.ya?ml|mix\.exs",

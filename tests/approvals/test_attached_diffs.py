@@ -132,4 +132,6 @@ def test_a_path_that_no_commit_names_stands_beside_the_diff(
 ) -> None:
     gate = plan(inbox, "e-2", commits=[{"sha": "1", "files": ["docs/a.md"]}])
     record(inbox, effect=str(gate.effect_id))
-    assert "No commit names: deploy/production/values.yaml" in fact(rita, gate, 2)
+    assert "In the diff, but named by no commit: deploy/production/values.yaml" in fact(
+        rita, gate, 2
+    )

@@ -59,6 +59,7 @@ PATHS = {
         "src/secrets.py",
         "lib/vault/client.go",
         "src/policy.py",
+        "app/management/commands/setup.py",
         "docs/conf.py",
         "src/reproduction.py",
         "",
