@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.claims.branch_claims import (
     compare_branch,
@@ -53,7 +54,6 @@ from approvals.checks.claims.sharing_claims import (
     compare_visibility,
 )
 from approvals.checks.claims.shell_commands import read_commands
-from approvals.checks.results import CheckResult
 from journal.summaries import COMMAND_ARGUMENTS, COMMENT_ARGUMENTS
 
 _MAX_PHRASE: Final = 80  # characters of a claim that a title quotes

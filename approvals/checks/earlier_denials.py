@@ -12,8 +12,8 @@ from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Substr
 
 from approvals import labels
+from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.results import CheckResult
 from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from approvals.review.identities import find_identities

@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
+from approvals.checks.check_results import CheckResult, Compared
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.results import CheckResult, Compared
 from db.clock import now_us
 from ledger.names.lookalike_letters import (
     OddLetter,

@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 from uuid import UUID
 
+from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.results import CheckResult
 from approvals.diff.destructive_pushes import PushFlags, read_push_flags
 from approvals.diff.hidden_characters import iterate_strings
 from approvals.models import Gate

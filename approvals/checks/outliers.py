@@ -18,9 +18,9 @@ from uuid import UUID
 import orjson
 
 from approvals.checks import argument_names
+from approvals.checks.check_results import CheckResult, Compared
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.quantities import Quantity, parse_quantity
-from approvals.checks.results import CheckResult, Compared
 from approvals.policies.engine import is_production_name
 from db import long_numbers
 

@@ -5,6 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from approvals.checks import earlier_denials, missing_evidence, outliers, set_queries
+from approvals.checks.check_results import LEVELS, CheckResult
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.contradiction_facts import load_contradiction_facts
 from approvals.checks.contradictions import find_contradictions
@@ -15,7 +16,6 @@ from approvals.checks.lookalikes import (
     find_lookalikes,
     load_name_facts,
 )
-from approvals.checks.results import LEVELS, CheckResult
 
 # Check -> what it finds. Votes store these keys; pages and docs list them.
 CHECKS: Final[dict[str, str]] = {

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.outliers import (
     STANDS_OUT,
@@ -13,7 +14,6 @@ from approvals.checks.outliers import (
     SetColumn,
     compare_set,
 )
-from approvals.checks.results import CheckResult
 from approvals.policies.engine import is_production_name
 
 MAX_COLUMNS: Final = 6  # that fit beside the vote panel; all arguments are below the table

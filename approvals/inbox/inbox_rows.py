@@ -12,9 +12,9 @@ from django.db.models import Exists, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce, Length, Substr
 
 from approvals.checks import run_checks
+from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest, build_checked_request
 from approvals.checks.outliers import STANDS_OUT
-from approvals.checks.results import CheckResult
 from approvals.diff import destructive_pushes, hidden_characters
 from approvals.gates.deadlines import current_gate_status
 from approvals.gates.statuses import OPEN_STATUSES

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from accounts.models import Membership
 from accounts.people import ensure_pseudonym
-from approvals.checks.results import CheckResult
+from approvals.checks.check_results import CheckResult
 from approvals.confirmation import AnswerForm
 from approvals.models import Gate, Vote
 from approvals.review.card import Card

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from approvals.checks.results import CheckResult, Compared
+from approvals.checks.check_results import CheckResult, Compared
 from approvals.review.card import SOURCE_UNKNOWN, CallArgument, Card, CardLine
 
 MISSING_EVIDENCE: Final = "missing_evidence"  # the check whose results are one line

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from approvals import labels
 from approvals.checks import outliers
-from approvals.checks.results import CheckResult, Compared
+from approvals.checks.check_results import CheckResult, Compared
 from approvals.confirmation import FOR_THIS
 from approvals.diff.file_order import OrderedChanges, ShownFile, order_changes
 from approvals.diff.from_arguments import Changes, Commit

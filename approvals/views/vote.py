@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.access import MemberRequest, role_required
 from approvals import confirmation, labels
-from approvals.checks.results import CheckResult
+from approvals.checks.check_results import CheckResult
 from approvals.confirmation import GivenProof
 from approvals.gates import gates
 from approvals.gates.statuses import VOTE_ANSWERS

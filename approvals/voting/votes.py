@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 
 from accounts.models import Membership
 from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
-from approvals.checks.results import CheckResult
+from approvals.checks.check_results import CheckResult
 from approvals.gates import deadlines, gates
 from approvals.gates.deadlines import LockedGate
 from approvals.gates.statuses import (

@@ -13,8 +13,8 @@ from string import ascii_uppercase
 from typing import Any, Final
 
 from approvals.checks import run_checks
+from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import build_checked_request
-from approvals.checks.results import CheckResult
 from approvals.models import Gate
 from approvals.policies import policy_inputs
 from approvals.policies.requirement import Requirement

@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.outliers import compare_set, cut_middle, find_outliers
 from approvals.checks.quantities import parse_quantity
-from approvals.checks.results import CheckResult
 from approvals.inbox.batch_table import BatchRow, build_batch_table
 
 NOW_US = 1_795_000_000_000_000

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from approvals.checks.results import CheckResult, Compared
+from approvals.checks.check_results import CheckResult, Compared
 from approvals.diff.from_arguments import Changes
 from approvals.review.card import CallArgument, Card, CardLine
 from approvals.review.shown_checks import (

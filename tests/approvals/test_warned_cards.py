@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from accounts import agents
 from approvals.checks import run_checks
-from approvals.checks.results import CheckResult, Compared
+from approvals.checks.check_results import CheckResult, Compared
 from approvals.inbox import inbox_rows
 from approvals.models import Gate
 from approvals.review import card

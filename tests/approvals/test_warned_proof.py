@@ -10,8 +10,8 @@ import pytest
 from django.urls import reverse
 
 from approvals.checks import run_checks
+from approvals.checks.check_results import CheckResult, Compared
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.results import CheckResult, Compared
 from approvals.models import Gate, Vote
 from approvals.policies.engine import evaluate_rules
 from approvals.policies.requirement import (

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-from approvals.checks.results import CheckResult, Compared
+from approvals.checks.check_results import CheckResult, Compared
 
 LOOKALIKE = "n\u043erthwind-audit.com"
 KNOWN = "northwind-audit.com"

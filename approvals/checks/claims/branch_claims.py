@@ -3,10 +3,10 @@
 import re
 from typing import Final
 
+from approvals.checks.check_results import Compared
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.file_claims import covers_path
-from approvals.checks.results import Compared
 from approvals.diff.destructive_pushes import describe_destructive_push
 from approvals.diff.from_arguments import COMMIT_LISTS
 

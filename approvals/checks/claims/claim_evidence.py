@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from approvals.checks.check_results import Compared
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.claimed_files import ChangedPaths, collect_changed_paths
 from approvals.checks.claims.named_values import iterate_values, split_into_words
 from approvals.checks.claims.shell_commands import ShellCommand, read_commands
-from approvals.checks.results import Compared
 
 # Keys of approvals/checks/run_checks.py: CHECKS.
 CONTRADICTION: Final = "contradiction"

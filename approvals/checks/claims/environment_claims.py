@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from approvals.checks.check_results import CheckResult, Compared
 from approvals.checks.claims.claim_evidence import CONTRADICTION, ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim, names_production, recognize_claims
 from approvals.checks.claims.claimed_files import classify_file
 from approvals.checks.claims.named_values import build_word_set, split_into_words
 from approvals.checks.claims.shell_commands import ShellCommand
-from approvals.checks.results import CheckResult, Compared
 
 _PRODUCTION_WORDS: Final = frozenset(("production", "prod"))
 _SCOPED_PRODUCTION_WORDS: Final = frozenset(("production", "prod", "prd", "live"))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+from approvals.checks.check_results import Compared
 from approvals.checks.claims.claim_evidence import MAX_COMPARED, ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.claimed_files import (
@@ -19,7 +20,6 @@ from approvals.checks.claims.claimed_files import (
     is_translation_path,
     normalize_path,
 )
-from approvals.checks.results import Compared
 from approvals.diff.unified import FileDiff
 
 _COMMENT: Final = re.compile(r"^\s*(?:#(?!!).*|//.*|/\*.*|\*.*|--\s.*|<!--.*|;.*|%.*|\"\"\".*)$")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
+from approvals.checks.check_results import Compared
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import MAX_CLAIM_CHARACTERS, Claim
 from approvals.checks.claims.named_values import build_word_set, split_into_words
-from approvals.checks.results import Compared
 
 _NOUNS: Final = (
     "order|ticket|issue|user|customer|invoice|account|job|case|booking|reservation|subscription"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from approvals.checks.check_results import Compared
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
@@ -13,7 +14,6 @@ from approvals.checks.claims.named_values import (
     iterate_values,
     split_into_words,
 )
-from approvals.checks.results import Compared
 
 # Nouns whose number is wrong if it is smaller, too.
 _TWO_WAYS: Final = build_word_set(

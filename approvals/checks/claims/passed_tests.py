@@ -2,13 +2,13 @@
 
 import re
 
+from approvals.checks.check_results import Compared
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.claims.branch_claims import REF_ARGUMENTS, list_target_refs, read_target_ref
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.named_values import split_into_words
 from approvals.checks.claims.shell_commands import read_commands
-from approvals.checks.results import Compared
 
 
 def compare_tests(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:

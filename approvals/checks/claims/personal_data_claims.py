@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from approvals.checks.check_results import Compared
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.named_values import build_word_set, split_into_words
 from approvals.checks.claims.shell_commands import iterate_sql
-from approvals.checks.results import Compared
 
 _SELECTED: Final = build_word_set(
     "column columns field fields attribute attributes property properties select include projection"

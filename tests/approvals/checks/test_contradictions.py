@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
+from approvals.checks.check_results import LEVELS, CheckResult
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.contradictions import find_contradictions
-from approvals.checks.results import LEVELS, CheckResult
 from tests.approvals.checks.claim_cases import HITS, NEAR_MISSES, Case
 
 NOBODY = UUID(int=1)

@@ -9,9 +9,9 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from approvals.checks import lookalikes, run_checks
+from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.lookalikes import NameFacts, find_lookalikes, load_name_facts
-from approvals.checks.results import CheckResult
 from db.clock import now_us
 from journal import erasures
 from journal.models import Entry
