@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from string import ascii_uppercase
 from typing import Any, Final
 
@@ -129,7 +130,7 @@ def explain_typed_name(name: NameToType, typed: str) -> str:
     if not entered:
         return f"Type the {name.noun} from your own records, not from this page."
     shown = typed.strip()[:_SHOWN_CHARACTERS]
-    if entered in map(_fold_name, name.known_names):
+    if entered in map(_fold_name, name.known_names) or _is_near(entered, requested):
         difference = describe_difference(entered, requested)
         return (
             f"You typed {shown}. The request goes to another {name.noun}, {difference}. "
@@ -139,6 +140,22 @@ def explain_typed_name(name: NameToType, typed: str) -> str:
         f"You typed {shown}, which is not the requested {name.noun}. "
         "Check your records. If the names differ, deny the request."
     )
+
+
+def _is_near(typed: str, requested: str) -> bool:
+    """Return True if all but a few characters at one place are equal: the known name, probably."""
+    least = max(len(typed), len(requested)) - _MAX_DIFFERENT
+    start = _count_common_start(typed, requested)
+    end = _count_common_start(typed[start:][::-1], requested[start:][::-1])
+    return len(typed) > _MAX_DIFFERENT and start + end >= least
+
+
+_MAX_DIFFERENT: Final = 3  # characters
+
+
+def _count_common_start(first: str, second: str) -> int:
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def describe_difference(typed: str, requested: str) -> str:

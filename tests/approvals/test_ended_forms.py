@@ -143,7 +143,7 @@ def test_a_page_of_several_requests_hears_of_those_that_ended(
     withdraw(inbox, gates[0])
     answer = rita.client.get(reverse("ended_requests"), query)
     text = plainly(answer.content.decode())
-    assert "1 of these requests ended. Answers from this page are refused." in text
+    assert "1 of these requests ended. An answer that includes it is refused." in text
     assert f"{gates[0]} : This request was cancelled" in text
     assert str(gates[1]) in text  # the next one of the session
 

@@ -1,5 +1,6 @@
 """What a rule wants of the request itself, and nobody sent; and what a forced push removes."""
 
+import re
 from typing import Any
 from uuid import UUID
 
@@ -251,14 +252,14 @@ def test_the_card_and_the_list_name_what_the_rule_wants_and_nobody_sent(
     inbox.rules(EVIDENCE)
     gate = inbox.gate(inbox.plan(arguments={"refspec": "+a:main", "plan_hash": "9c1"}))
     page = plainly(rita.page(url_of(gate)))
-    assert "Not provided: ticket (the rule requires OPS-…). Assume the worst." in page
+    assert "ticket (the rule requires OPS-…)" in page[page.index("Not provided:") :]
     assert "May remove commits: not reported." in page
     assert "the rule requires one" in page
     assert "no ticket" in entry(rita, gate)
     complete = inbox.gate(
         inbox.plan("e-2", arguments={"refspec": "main", "plan_hash": "9c1"}, why="OPS-204")
     )
-    assert "Not provided" not in rita.page(url_of(complete))
+    assert "OPS-…" not in rita.page(url_of(complete))
     assert "ticket" not in entry(rita, complete)
 
 
@@ -276,13 +277,14 @@ def test_a_request_that_lacks_evidence_is_never_in_a_batch(
         inbox.gate(inbox.plan(f"e-{n}", tool="note.write", arguments={"note": text}))
         for n, text in enumerate(("one OPS-1", "two OPS-2", "three"))
     ]
-    choose_batch(rita, gates[:2], status=200)
-    assert "no ticket" in choose_batch(rita, gates, status=409)
+    page = choose_batch(rita, gates)
+    ticks = re.findall(r'name="gate"[^>]*value="([^"]+)"|value="([^"]+)"[^>]*name="gate"', page)
+    assert {first or second for first, second in ticks} == {str(gate.id) for gate in gates[:2]}
 
 
-def choose_batch(rita: Reviewer, gates: list[Gate], status: int) -> str:
+def choose_batch(rita: Reviewer, gates: list[Gate]) -> str:
     rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
-    return rita.page(reverse("batch_confirm"), status=status)
+    return rita.page(reverse("batch_confirm"))
 
 
 @pytest.mark.django_db
@@ -291,7 +293,7 @@ def test_the_evidence_of_a_waiting_request_is_that_of_its_own_rule(
 ) -> None:
     gate = inbox.gate(inbox.plan(arguments={"refspec": "main"}))
     inbox.rules(EVIDENCE)
-    assert "Not provided" not in rita.page(url_of(gate))
+    assert "OPS-…" not in rita.page(url_of(gate))
 
 
 @pytest.mark.django_db

@@ -133,6 +133,7 @@ def test_only_lookalikes_and_near_names_are_typed_and_each_once() -> None:
             f"billing@{KNOWN}",
             "The request goes to another address, whose letter 10 is Cyrillic.",
         ),
+        (REQUESTED, "", KNOWN, "another domain, whose letter 2 is Cyrillic."),  # none is listed
         (REQUESTED, KNOWN, "", "Type the domain from your own records, not from this page."),
         (REQUESTED, KNOWN, "example.com", "which is not the requested domain. Check your records."),
         ("\u212aelvin.com", "kelvin.com", "kelvin.com", "another domain"),  # folds to k elsewhere
