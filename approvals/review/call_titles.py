@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from accounts.repositories import shorten_ref
 from approvals.diff.from_arguments import PATH_NAMES
 
 MAX_OBJECT_CHARACTERS: Final = 60
-_HEADS: Final = ("refs/heads/", "refs/tags/", "refs/remotes/")
 _REF_WORDS: Final = ("git", "push", "branch", "merge", "rebase", "tag")
 # Arguments that name what a call is about, the most telling first.
 _OBJECT_NAMES: Final = (
@@ -68,12 +68,6 @@ def build_call_title(
             label = "" if name in tool.casefold() else name
             return CallTitle(tool, label, _shorten_middle(value), repository)
     return CallTitle(tool, "", _shorten_middle(resource or short_ref), repository)
-
-
-def shorten_ref(ref: str) -> str:
-    """Return a ref as people say it: `main` for `refs/heads/main`."""
-    head = next((head for head in _HEADS if ref.startswith(head)), "")
-    return ref.removeprefix(head)
 
 
 def _read_word(value: Any) -> str:

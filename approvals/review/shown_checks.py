@@ -143,7 +143,7 @@ class ShownChecks:
     of_changes: tuple[FactNote, ...]
     radius: tuple[NotedLine, ...]  # without what the agent did not say, which is `missing`
     of_undo: tuple[FactNote, ...]
-    notices: tuple[CheckResult, ...]  # that concern no fact
+    quiet_results: tuple[CheckResult, ...]  # that concern no fact
     missing: tuple["MissingEvidence", ...]
     marks: tuple[MarkedValue, ...]
 
@@ -226,7 +226,7 @@ def arrange_checks(card: Card, checks: Sequence[CheckResult]) -> ShownChecks:
         of_changes=tuple(notes.get("changes", ())),
         radius=tuple(line for line in radius if not line.is_unknown),
         of_undo=tuple(notes.get("undo", ())),
-        notices=tuple(result for result in elsewhere if not result.is_warning),
+        quiet_results=tuple(result for result in elsewhere if not result.is_warning),
         missing=(
             *map(_describe_missing, missing),
             *(
@@ -274,7 +274,7 @@ def find_shape(result: CheckResult) -> str:
 def list_row_flags(checks: Sequence[CheckResult]) -> list[tuple[str, str, str]]:
     """Return the flags of a list row: level, shape and words, the gravest first.
 
-    Several contradictions of the claim are one flag. Beside warnings, notices are left out.
+    Several contradictions of the claim are one flag. Beside warnings, milder results are left out.
     """
     warned = any(result.is_warning for result in checks)
     against = [result for result in checks if result.phrase is not None and result.is_warning]
@@ -382,11 +382,11 @@ def _strip_phrase(title: str, phrase: str) -> str:
 
 def _leave_out_said(result: CheckResult, fact: str = "") -> tuple[Compared, ...]:
     """Return the compared values that are not in the texts of the result or in the fact."""
-    said = f"{result.title} {result.sentence}"
+    sentences = f"{result.title} {result.sentence}"
     return tuple(
         line
         for line in result.compared
-        if line.marked or not (line.value in said or line.value in fact)
+        if line.marked or not (line.value in sentences or line.value in fact)
     )
 
 

@@ -123,7 +123,7 @@ def test_a_note_stands_at_the_fact_that_it_concerns(concerns: str, place: str) -
         "changes": shown.of_changes,
         "arguments": shown.of_arguments,
         "undo": shown.of_undo,
-        "": shown.notices,
+        "": shown.quiet_results,
     }
     assert [name for name, notes in places.items() if notes] == [place]
     assert shown.findings == ()
@@ -202,8 +202,8 @@ def test_values_that_the_page_shows_anyway_are_not_repeated() -> None:
     (noted,) = [noted for noted in shown.others if noted.piece.name == "body"]
     assert [line.label for line in noted.notes[0].compared] == ["rest"]
     assert shown.findings[0].compared == compared
-    said = result(title="Hello, x and 18,412.", compared=compared)
-    assert arrange_checks(CARD, [said]).findings[0].compared == ()
+    repeated = result(title="Hello, x and 18,412.", compared=compared)
+    assert arrange_checks(CARD, [repeated]).findings[0].compared == ()
 
 
 def test_missing_evidence_stands_before_the_facts_if_nothing_else_does() -> None:
