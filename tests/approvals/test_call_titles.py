@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from approvals.review.call_titles import build_call_title, shorten_ref
+from accounts.repositories import shorten_ref
+from approvals.review.call_titles import build_call_title
 
 MAIN: dict[str, Any] = {"ref": "refs/heads/main", "repository": "acme/payments-api"}
 
