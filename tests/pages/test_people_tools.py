@@ -26,7 +26,7 @@ def load(path: Path, *options: str) -> str:
 
 def test_the_documented_example_loads(organization: Organization) -> None:
     cache.clear_tool_cache()
-    assert "8 tools declared" in load(EXAMPLE)
+    assert "9 tools declared" in load(EXAMPLE)
     push = Tool.objects.get(project=organization.project, name="git.push")
     assert (push.tool_class, push.reversibility, push.deadline_s) == (
         "probeable",
