@@ -51,7 +51,7 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(
     password = page.get_by_label("Your password")
     tab_to(page, password)
     page.keyboard.type(PASSWORD)
-    approve = page.get_by_role("button", name="Approve git.push")
+    approve = page.get_by_role("button", name="Approve despite 1 warning")
     expect(approve).to_be_enabled()
     page.keyboard.press("Enter")
     expect(page.get_by_text("The code does not match.")).to_be_visible()

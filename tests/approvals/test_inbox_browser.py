@@ -270,9 +270,8 @@ def test_flags_have_shape_and_text_and_link_to_the_earlier_denial(
         expect(flags.nth(n).locator("use")).to_have_attribute("href", shape)
     page.goto(live_inbox.gate_url("asked-again"))
     expect(page.locator(".gate")).to_contain_text(re.compile(r"Denied \d+ s ago by sam"))
-    expect(page.locator(".fact-6")).to_contain_text("“we do not mail at night”")
-    page.goto(f"{live_inbox.server.url}/approvals/")
-    flags.nth(0).click()
+    expect(page.locator(".findings")).to_contain_text("“we do not mail at night”")
+    page.locator(".findings a").first.click()
     expect(page).to_have_url(live_inbox.gate_url("refused"))
     expect(page.locator(".quorum")).to_contain_text("we do not mail at night")
 
