@@ -31,7 +31,8 @@ KIND_ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {
     "commit": ("commit", "sha", "revision", "image", "digest", "version", "tag"),
 }
 _KIND_OF_ARGUMENT: Final = {name: kind for kind, names in KIND_ARGUMENTS.items() for name in names}
-_ADDRESS: Final = re.compile(r"[^\s<>,;\"'()]+@[\w-]+(?:\.[\w-]+)+")
+# Not the user of a URL or DSN: postgres://ops@host.
+_ADDRESS: Final = re.compile(r"(?<![^\s<>,;\"'()])[^\s<>,;\"'()/:]+@[\w-]+(?:\.[\w-]+)+")
 _TABLE: Final = re.compile(
     r"\b(?:from|into|update|table|join|truncate)\s+(?:if\s+(?:not\s+)?exists\s+|only\s+)?"
     r"[\"`\[]?([a-z_][\w$.]*)",

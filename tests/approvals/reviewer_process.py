@@ -22,6 +22,7 @@ from approvals.voting import votes
 from approvals.models import Gate
 from approvals.policies.requirement import Requirement
 from approvals.voting.votes import ShownGate
+from approvals.voting.warned_proof import list_warnings, load_request_checks
 from journal import entries
 from db.clock import now_us
 from db.ids import new_uuid7
@@ -58,7 +59,8 @@ def open_gates(agent, number, decide_within_s=3600, risk="high"):
 def rule(gate, answer, reason="for a good reason"):
     gate_row = Gate.objects.get(id=gate)
     at = now_us()
-    shown = ShownGate(gate_row.version, gate_row.digest, "0" * 64, True, at)
+    warnings = list_warnings(load_request_checks(gate_row, gate_row.effect))
+    shown = ShownGate(gate_row.version, gate_row.digest, "0" * 64, True, at, warnings)
     with transaction.atomic(durable=True):
         outcome = votes.cast_vote(gate_row, reviewer, answer, reason, shown, step_up="typed_digest")
     assert outcome.refusal is None, outcome.refusal

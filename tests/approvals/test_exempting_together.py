@@ -146,7 +146,8 @@ def test_no_way_to_permission_requires_less_than_the_rule(
     rita = Reviewer(inbox)
     rita.client.post(reverse("batch"), {"gate": [str(inbox.gate(batch).id)]})
     tokens = dict(SEEN.findall(rita.client.get(reverse("batch_confirm")).content.decode()))
-    rita.client.post(reverse("batch_confirm"), {**tokens, "answer": "approve", "reason": REASON})
+    form = {**tokens, "gate": [str(inbox.gate(batch).id)], "answer": "approve", "reason": REASON}
+    rita.client.post(reverse("batch_confirm"), form)
     assert runs(batch) is (minimum == 1 and needed == "none")
 
     # Permitted while the project observed, dispatched after the rules are enforced.

@@ -61,4 +61,4 @@ def test_two_requests_without_a_target_are_not_shown_as_equal_targets(
         )
         words = "Same arguments, no target named" if target is None else "Same arguments and target"
         assert words in rita.page(url_of(same))
-        assert ("Same target and kind of call" in rita.page(url_of(kind))) is (target is not None)
+        assert ("Same target" in rita.page(url_of(kind))) is (target is not None)

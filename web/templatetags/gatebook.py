@@ -163,8 +163,11 @@ def untrusted_line(text: object, limit: int = 120, *, prose: bool = False) -> Sa
 
 @register.filter
 def summary_line(text: str, limit: int = 120) -> SafeString:
-    """`{{ gist|summary_line:120 }}`: a call on one line; typography is plain if it is prose."""
-    return untrusted_line(text, limit, prose=agents_text.is_prose(str(text or "")))
+    """`{{ gist|summary_line:120 }}`: a call on one line, with plain no-break spaces.
+
+    A summary joins several arguments; the call's own page shows each by what it is.
+    """
+    return untrusted_line(text, limit, prose=True)
 
 
 @register.filter

@@ -71,6 +71,7 @@ def test_an_approval_of_the_same_file_is_no_denial(inbox: InboxScenario, rita: R
     ("arguments", "expected"),
     [
         ({"to": "Ann <Ann@X.example>, bob@y.example"}, {"recipient": {"ann@x.example", "bob@y.example"}}),
+        ({"dsn": "postgres://ops@pg-1.acme.example/billing"}, {}),
         ({"to": "#general"}, {"recipient": {"#general"}}),
         ({"text": "write to ann@x.example"}, {"recipient": {"ann@x.example"}}),
         ({"order_id": 88}, {"order": {"88"}}),
