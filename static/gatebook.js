@@ -652,7 +652,7 @@
   const next = document.querySelector("main [aria-invalid=true]") ?? document.querySelector("main [role=alert]")
     ?? document.querySelector(".confirm h1")
     ?? (flash && document.querySelector("#pane .gate-title, .gate:has(#decide) .gate-title")) ?? flash;
-  if (!next) return;
+  if (!next || next.autofocus) return;
   if (!next.matches("input, select, textarea")) next.tabIndex = -1;
   next.focus({ preventScroll: next.matches(".gate-title, h1") });
   // On a narrow page the next request begins at the top, under the message about the last one.
