@@ -29,7 +29,7 @@ PASSWORD_CHECKED: Final = (
 )
 
 
-def address_of(request: HttpRequest) -> str:
+def get_client_address(request: HttpRequest) -> str:
     """Return the client's address; with GATEBOOK_FORWARDED_FOR, the last one added."""
     direct = str(request.META.get("REMOTE_ADDR") or "")
     if settings.GATEBOOK_FORWARDED_FOR:
@@ -91,7 +91,7 @@ def _record_event(
         if not projects:
             return
         person = ensure_pseudonym(user)
-        details = {"page": request.path_info[:200], "address": address_of(request)}
+        details = {"page": request.path_info[:200], "address": get_client_address(request)}
         for project in projects:
             record_admin_entry(
                 project,
@@ -107,5 +107,8 @@ def _write_log(user: User | None, kind: str, request: HttpRequest) -> None:
     write_log = log.info if kind == "access.signed_in" else log.warning
     name = "(unknown)" if user is None else user.get_username()
     write_log(
-        kind.removeprefix("access."), name=name, address=address_of(request), page=request.path_info
+        kind.removeprefix("access."),
+        name=name,
+        address=get_client_address(request),
+        page=request.path_info,
     )

@@ -62,7 +62,7 @@ class EffectFilters:
 class EffectRow:
     """One effect in a table."""
 
-    effect: Any  # ledger.models.Effect loaded `with_call_summaries`
+    effect: Any  # ledger.models.Effect loaded `annotate_calls`
     marked: bool = False
     corrected_us: int | None = None  # when it was planned by the corrected clock, if requested
 
@@ -160,9 +160,7 @@ def load_timeline_page(
     )
 
 
-def with_call_summaries(
-    effects: "QuerySet[Effect]", **joined: Expression | F
-) -> "QuerySet[Effect]":
+def annotate_calls(effects: "QuerySet[Effect]", **joined: Expression | F) -> "QuerySet[Effect]":
     """Add what `to_effect_rows` and the tables need; `joined` are columns of other tables."""
     return effects.only(*EFFECT_TABLE_COLUMNS).annotate(
         plan_head=summaries.select_plan_heads(), **joined
@@ -170,12 +168,12 @@ def with_call_summaries(
 
 
 def to_effect_rows(effects: Iterable[Any], at: int | None = None) -> list[EffectRow]:
-    """Return rows for effects loaded `with_call_summaries`; marks number `at`."""
+    """Return rows for effects loaded `annotate_calls`; marks number `at`."""
     return [EffectRow(effect, effect.opened_position == at) for effect in effects]
 
 
 def _filtered_effects(session: Session, filters: EffectFilters, now_us: int) -> "QuerySet[Effect]":
-    return with_call_summaries(
+    return annotate_calls(
         filtered_session_effects(session, filters, now_us),
         task_position=F("task__opened_position"),
         task_title=F("task__title"),

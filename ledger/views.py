@@ -29,7 +29,7 @@ def tools_page(request: MemberRequest) -> HttpResponse:
         tool.field_paths = list(tool.fields.items())  # type: ignore[attr-defined]  # as above
     context = {
         "tools": declared,
-        "undeclared": registry.used_undeclared(project),
+        "undeclared": registry.list_undeclared_tools(project),
         "may_rule": has_role(request.membership, "reviewer"),
     }
     return render(request, "ledger/tools.html", context)

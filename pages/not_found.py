@@ -32,7 +32,7 @@ _MODEL_OF_PARAMETER: Final[dict[str, type[Model]]] = {
     "task": Task,
 }
 _PRIVATE_ROWS_OF_PARAMETER: Final[dict[str, Callable[[Membership], "QuerySet[Any]"]]] = {
-    "export": exports.exports_visible_to,
+    "export": exports.list_visible_exports,
     "saved_query": saved_queries.visible_saved_queries,
 }
 

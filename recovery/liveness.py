@@ -79,7 +79,7 @@ def attach_liveness(sessions: Iterable[Session]) -> None:
         session.liveness = value  # type: ignore[attr-defined]
 
 
-def liveness_of(session: Session) -> str:
+def get_liveness(session: Session) -> str:
     """Return the shown status: attached, from `liveness_columns`, or as stored if no lease was
     loaded."""
     attached: str = getattr(session, "liveness", "")
@@ -103,7 +103,7 @@ class _LeaseColumns(NamedTuple):
 
 
 def liveness_columns() -> dict[str, Subquery]:
-    """Return annotations for a session query that `liveness_of` needs."""
+    """Return annotations for a session query that `get_liveness` needs."""
     leases = Lease.objects.filter(session=OuterRef("id"))
     held = leases.filter(kind="session")
     tasks = leases.filter(kind="task", released_at_us__isnull=True).order_by()

@@ -14,7 +14,7 @@ from uuid import UUID
 from accounts.origin import Origin
 from db.ids import derive_uuid
 from journal.summaries import parse_body
-from sessions.models import Checkpoint, CodePointOrder, Session, text_at
+from sessions.models import Checkpoint, CodePointOrder, Session, select_body_text
 
 KEPT_CHECKPOINTS: Final = 5
 MAX_CHECKPOINT_BYTES: Final = 64 * 1024  # bytes of a checkpoint by command
@@ -100,13 +100,17 @@ def _build_row(fact: CheckpointFact) -> Checkpoint:
 
 def load_checkpoints(session: UUID | Session) -> list[Any]:
     """Return a session's kept checkpoints with `text`, latest first. One query."""
-    rows = Checkpoint.objects.filter(session=session).annotate(text=text_at("opened_position"))
+    rows = Checkpoint.objects.filter(session=session).annotate(
+        text=select_body_text("opened_position")
+    )
     return list(rows.order_by(CodePointOrder("mark").desc())[:KEPT_CHECKPOINTS])
 
 
 def load_latest_checkpoint(session: UUID | Session) -> Any | None:
     """Return the latest checkpoint of a session with its `text`, or None. One query."""
-    rows = Checkpoint.objects.filter(session=session).annotate(text=text_at("opened_position"))
+    rows = Checkpoint.objects.filter(session=session).annotate(
+        text=select_body_text("opened_position")
+    )
     return rows.order_by(CodePointOrder("mark").desc()).first()
 
 

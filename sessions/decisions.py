@@ -13,7 +13,7 @@ from db.ids import derive_uuid
 from journal import entries
 from journal.order_keys import is_earlier_mark
 from journal.summaries import parse_body
-from sessions.models import Decision, Session, text_at
+from sessions.models import Decision, Session, select_body_text
 
 
 @dataclass(slots=True)
@@ -123,7 +123,8 @@ def query_decisions(session: UUID | Session, *, open_only: bool = False) -> "Que
     if open_only:
         rows = rows.filter(status="open")
     return rows.annotate(
-        recorded=text_at("recorded_position"), concluded=text_at("concluded_position")
+        recorded=select_body_text("recorded_position"),
+        concluded=select_body_text("concluded_position"),
     )
 
 

@@ -17,7 +17,7 @@ from db.raw_sql import vendor_id
 from journal import entries
 from journal.entries import AppendStatus
 from journal.summaries import parse_body
-from sessions.models import ObservedFact, Session, text_at
+from sessions.models import ObservedFact, Session, select_body_text
 
 DEFAULT_FACT_FRESH_S: Final = 3_600  # the default lifetime of a fact
 MAX_FACTS_READ: Final = 200  # facts of one session in one read
@@ -113,7 +113,7 @@ def apply_observed_facts(reports: Sequence[FactObservation]) -> None:
 
 def query_observed_facts(session: UUID | Session) -> "QuerySet[Any]":
     """Return a session's observed facts, each with the `text` of its entry."""
-    return ObservedFact.objects.filter(session=session).annotate(text=text_at("position"))
+    return ObservedFact.objects.filter(session=session).annotate(text=select_body_text("position"))
 
 
 def load_fresh_facts(session: UUID | Session, now_us: int) -> list[Any]:

@@ -13,7 +13,7 @@ from db.ids import derive_uuid
 from journal import entries
 from journal.order_keys import is_command_mark, is_earlier_mark
 from journal.summaries import parse_body
-from sessions.models import CodePointOrder, Handoff, Session, text_at
+from sessions.models import CodePointOrder, Handoff, Session, select_body_text
 
 HANDOFF_SECTIONS: Final = ("in_progress", "decided", "needs_attention", "can_wait", "waits_on")
 HANDOFF_BUDGET_BYTES: Final = (
@@ -164,7 +164,7 @@ def query_handoffs(session: UUID | Session) -> "QuerySet[Any]":
     """Return a session's written handoffs with `text` and both agents."""
     rows = Handoff.objects.filter(session=session, written_position__isnull=False)
     return rows.select_related("written_by", "accepted_by").annotate(
-        text=text_at("written_position")
+        text=select_body_text("written_position")
     )
 
 

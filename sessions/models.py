@@ -261,7 +261,7 @@ class CodePointOrder(Func):
         return self.as_sql(compiler, connection, template="%(expressions)s", **context)
 
 
-def text_at(column: str) -> Subquery:
+def select_body_text(column: str) -> Subquery:
     """Return the body of the entry at `column` as a subquery; NULL if none or erased."""
     return Subquery(Body.objects.filter(entry_id=OuterRef(column)).values("text"))
 

@@ -77,3 +77,52 @@ def test_no_name_is_banned() -> None:
 )
 def test_a_banned_name_is_found(code: str) -> None:
     assert list(find_banned_names(ast.parse(code)))
+
+
+# A function is named as a noun or as verb and noun. Neither begins with one of these words.
+PREPOSITIONS: Final = {
+    *("about", "after", "at", "because", "before", "beside", "by", "for", "from", "how", "in"),
+    *("into", "of", "on", "until", "when", "where", "with", "without"),
+}
+# Template filters that read like a word of the page.
+FILTERS: Final = {"elapsed", "grouped", "untrusted"}
+# Terms and verbs whose preposition belongs to them.
+TERMS: Final = ("as_of", "on_behalf_of", "matches_any", "resolved_by", "attempt_by", "sign_in")
+
+
+def has_guessable_name(name: str) -> bool:
+    """Return True if a function's name is a noun, or a verb and a noun."""
+    if name.endswith(TERMS):
+        return True
+    words = name.split("_")
+    if words[0] in PREPOSITIONS or words[-1] in ("of", "with"):
+        return False
+    return len(words) > 1 or not name.endswith("ed") or name in FILTERS
+
+
+def find_public_functions(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if not name.startswith("_"):
+                    yield name
+
+
+@pytest.mark.once
+def test_every_public_function_has_a_name_one_can_guess() -> None:
+    folders = (*PACKAGES, "client/gatebook_client", "evaluation")
+    names = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for folder in folders
+        for file in (ROOT / folder).rglob("*.py")
+        if "migrations" not in file.parts
+        for name in find_public_functions(ast.parse(file.read_text()))
+        if not has_guessable_name(name)
+    }
+    assert names == set(), "Name the function as a noun, or as a verb and a noun."
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", ["answered", "in_words", "state_of", "because", "state_with"])
+def test_an_unguessable_name_is_found(name: str) -> None:
+    assert not has_guessable_name(name)

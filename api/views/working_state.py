@@ -25,7 +25,7 @@ from db.ids import derive_uuid
 from recovery import detectors
 from sessions import checkpoints, decisions, facts, handoffs, lookup, sessions
 from sessions import sessions as sessions_sessions
-from sessions.models import ENDED, Checkpoint, Decision, Handoff, Session, text_at
+from sessions.models import ENDED, Checkpoint, Decision, Handoff, Session, select_body_text
 
 
 def _field_values(fields: Any, *names: str) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def list_checkpoints(call: Call, session: UUID) -> HttpResponse:
 def get_checkpoint(call: Call, checkpoint: UUID) -> HttpResponse:
     """Return one checkpoint with its state."""
     rows = Checkpoint.objects.filter(project=call.project, id=checkpoint)
-    row = rows.annotate(text=text_at("opened_position")).first()
+    row = rows.annotate(text=select_body_text("opened_position")).first()
     if row is None:
         kept = checkpoints.KEPT_CHECKPOINTS
         detail = f"No such checkpoint. Only the latest {kept} of each session are kept."

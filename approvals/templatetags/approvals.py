@@ -42,7 +42,7 @@ from web.templatetags.gatebook import (
     grouped,
     mark,
     moment,
-    state_with,
+    render_state,
     untrusted_line,
 )
 from web.untrusted_text import format_markup
@@ -245,7 +245,7 @@ def check_shape(result: CheckResult) -> str:
 
 
 @register.filter
-def spelled(line: Compared, is_first: bool) -> SafeString:
+def spelled_value(line: Compared, is_first: bool) -> SafeString:
     """Render a compared value letter by letter; letters of the first value are reversed."""
     return _wrap_untrusted(
         untrusted_text.render_marked(
@@ -576,7 +576,7 @@ def commit_row(commit: Commit) -> SafeString:
 @register.filter
 def step_state(effect: Effect) -> SafeString:
     """Render the state of an effect as a shape, for the list of neighbouring effects."""
-    shown = state_with(derive_shown_state(effect, now_us()), effect.outcome, effect.permission)
+    shown = render_state(derive_shown_state(effect, now_us()), effect.outcome, effect.permission)
     return format_markup("{}", SafeString(f'<span class="is-step">{shown}</span>'))
 
 

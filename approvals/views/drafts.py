@@ -71,7 +71,7 @@ def find_origin(request: HttpRequest, *, in_pane: bool) -> str:
     return FROM_LIST if FROM_LIST in (request.POST.get("from"), params.get("from")) else ""
 
 
-def list_filters_of(request: HttpRequest) -> str:
+def read_list_filters(request: HttpRequest) -> str:
     """Return the filters of the list that a form was opened from, as a query string."""
     return parse_filters(request.POST.get("list", "") or _find_page_query(request))
 

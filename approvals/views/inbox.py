@@ -208,7 +208,7 @@ def gate_context(
         "draft_at": draft.stored_at,
         "ticked": draft.ticked,
         "origin": origin,
-        "list_filters": drafts.list_filters_of(request) if origin else "",
+        "list_filters": drafts.read_list_filters(request) if origin else "",
         "next_gate": None if in_pane or undecided else _next_gate(request, gate),
         "longest": _longest_argument(shown),
         "has_full_changes": bool(shown.changes.files or shown.changes.commits or shown.attached),

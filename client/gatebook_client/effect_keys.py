@@ -26,7 +26,7 @@ def canonical(arguments: Any) -> Any:
     return json.loads(json.dumps(arguments, allow_nan=False))
 
 
-def digest_of(tool: str, arguments: Any, free_text: Iterable[str] = ()) -> str:
+def compute_call_digest(tool: str, arguments: Any, free_text: Iterable[str] = ()) -> str:
     """Return the digest of an intent; `free_text` names arguments that do not count."""
     left_out = set(free_text)
     if left_out and isinstance(arguments, dict):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from gatebook_client import waiting
 from gatebook_client.attempts import Attempts, EffectRequest
-from gatebook_client.effect_keys import digest_of
+from gatebook_client.effect_keys import compute_call_digest
 from gatebook_client.errors import HumanDecisionRequired, PermissionRefused, Refused, SessionEnded
 from gatebook_client.types import ENDED, EffectResult, Json, Verdict, parse_probe_answer
 
@@ -139,8 +139,8 @@ class Effects(Attempts):
         plan, free_text = load_plan(self, str(effect["id"])), request.plan.get("free_text", ())
         if "arguments" not in plan or plan.get("redactions"):
             return bool(effect["tool"] == request.tool)
-        wanted = digest_of(request.tool, request.arguments, free_text)
-        return digest_of(str(effect["tool"]), plan["arguments"], free_text) == wanted
+        wanted = compute_call_digest(request.tool, request.arguments, free_text)
+        return compute_call_digest(str(effect["tool"]), plan["arguments"], free_text) == wanted
 
     def _plan(self, request: EffectRequest, effect_key: object = "") -> Json:
         path = f"/effects/{request.compensates}/compensate" if request.compensates else "/effects"

@@ -260,7 +260,7 @@ class Session(WorkingState):
     ) -> EffectResult:
         self.check_active()
         arguments = effect_keys.canonical(arguments)
-        digest = effect_keys.digest_of(tool, arguments, free_text)
+        digest = effect_keys.compute_call_digest(tool, arguments, free_text)
         counted = key or f"{call_id} {digest} {compensates}"
         body = {name: value for name, value in plan.items() if value} | {
             "tool": tool,

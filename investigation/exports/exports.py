@@ -88,7 +88,7 @@ def record_export(membership: Membership, wanted: ExportPlan, subject: UUID) -> 
     )
 
 
-def exports_visible_to(membership: Membership) -> "QuerySet[Export]":
+def list_visible_exports(membership: Membership) -> "QuerySet[Export]":
     """Query the exports a member can fetch: own ones; as administrator all of the project."""
     rows = (
         Export.objects.filter(project=membership.project)
@@ -237,8 +237,8 @@ def _export_folder() -> Path:
 
 __all__ = [
     "export_path",
-    "exports_visible_to",
     "index_notes",
+    "list_visible_exports",
     "plan_member_export",
     "record_export",
     "request_export",

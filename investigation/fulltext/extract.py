@@ -136,12 +136,12 @@ def extract_words_in_parts(
 
 def load_texts(effects: Sequence[UUID]) -> dict[UUID, list[tuple[str, str]]]:
     """Return the searchable texts of a few effects by id, as pairs of label and agent text."""
-    return load_texts_of(
+    return load_effect_texts(
         {UUID(identity): effect for identity, effect in load_searchable(effects).items()}
     )
 
 
-def load_texts_of(loaded: Mapping[UUID, SearchableEffect]) -> dict[UUID, list[tuple[str, str]]]:
+def load_effect_texts(loaded: Mapping[UUID, SearchableEffect]) -> dict[UUID, list[tuple[str, str]]]:
     """Return the texts of a few effects that were loaded in another way. One query."""
     bodies = _load_bodies(loaded.values())
     return {

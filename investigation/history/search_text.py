@@ -31,7 +31,7 @@ def load_past_texts(
         }
         ids = list(searchable)
         for start in range(0, len(ids), _AT_ONCE):
-            texts_by_id |= extract.load_texts_of(
+            texts_by_id |= extract.load_effect_texts(
                 {pk: searchable[pk] for pk in ids[start : start + _AT_ONCE]}
             )
     return texts_by_id

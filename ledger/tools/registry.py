@@ -134,7 +134,7 @@ LIMIT %s
 """
 
 
-def used_undeclared(project: Project, limit: int = 200) -> list[str]:
+def list_undeclared_tools(project: Project, limit: int = 200) -> list[str]:
     """Return the names of used but undeclared tools, sorted, at most `limit`."""
     key = project.id if connection.vendor == "postgresql" else project.id.hex
     with connection.cursor() as cursor:

@@ -20,7 +20,7 @@ from ledger.models import Effect
 from ledger.partial_indexes import HAS_GATE_REFERENCE, HAS_REFERENCE
 from pages.effects import chain_sql
 from sessions import decisions
-from sessions.models import text_at
+from sessions.models import select_body_text
 
 MAX_STEPS_UP: Final = 10  # steps to parents, and to what this effect compensates
 MAX_STEPS_DOWN: Final = 5  # levels of children and of compensations
@@ -320,7 +320,7 @@ def _add_gates(chain: Chain, now_us: int) -> None:
     )
     vote = {name: F(f"votes__{path}") for name, path in _OF_VOTE.items()}
     rows: QuerySet[Any] = Gate.objects.filter(id__in=gate_ids).select_related("effect")
-    rows = rows.annotate(**vote, text=text_at("votes__position"))
+    rows = rows.annotate(**vote, text=select_body_text("votes__position"))
     gates: dict[UUID, GateWithVotes] = {}
     for row in rows.order_by("opened_position", "vote_position"):
         if row.id not in gates:

@@ -85,7 +85,7 @@ def _effect_query(project: UUID, effect: UUID) -> "QuerySet[Any]":
             before_id=Subquery(before.values("id")[:1]), after_id=Subquery(after.values("id")[:1])
         )
         .annotate(
-            in_incident=data.in_incident_condition("effect"),
+            in_incident=data.incident_member_condition("effect"),
             again=duplicate_index.is_duplicate_condition(),
         )
         .annotate(not_compared=duplicate_index.is_unindexed_condition("effect"))

@@ -81,7 +81,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "may_rule": has_role(request.membership, "reviewer") and not row.imported,
         "bundle": imported_gates.bundle_of_session(row.session) if row.imported else None,
         "may_gather": has_role(request.membership, "reviewer"),
-        "incidents": incidents_data.incidents_of(row, "effect"),
+        "incidents": incidents_data.list_row_incidents(row, "effect"),
         "there": imported_gates.original_handle(row) if row.imported else "",
         "place": place,
         "now": now,

@@ -17,7 +17,7 @@ from display.references import EFFECT, ENTRY, GATE, SESSION
 from investigation.models import INCIDENT_STATES, Incident, IncidentEntry, IncidentMember
 from journal.models import Body, Entry
 from recovery import liveness
-from sessions.models import text_at
+from sessions.models import select_body_text
 
 PAGE: Final = 50
 HISTORY_PAGE: Final = 100  # entries on one page
@@ -92,7 +92,7 @@ def list_open_incidents(project: Project) -> list[Any]:
     return rows
 
 
-def in_incident_condition(kind: str) -> Exists:
+def incident_member_condition(kind: str) -> Exists:
     """Return the condition that a row of a kind belongs to an incident now."""
     there = IncidentMember.objects.filter(
         project=OuterRef("project"), kind=kind, number=OuterRef("opened_position")
@@ -100,7 +100,7 @@ def in_incident_condition(kind: str) -> Exists:
     return Exists(there.filter(removed_position__isnull=True))
 
 
-def incidents_of(thing: Any, kind: str) -> list[Incident]:
+def list_row_incidents(thing: Any, kind: str) -> list[Incident]:
     """List the incidents of a row read with `in_incident`, newest first. No query if none."""
     if not thing.in_incident:
         return []
@@ -134,7 +134,7 @@ def load_details(
         incident=incident, removed_position__isnull=True
     ).select_related("added_by")
     members: QuerySet[Any] = rows.annotate(
-        text=text_at("added_position"), reference_json=references.referenced_object_json()
+        text=select_body_text("added_position"), reference_json=references.referenced_object_json()
     )
     things_by_kind: dict[str, list[Any]] = {kind: [] for kind in references.KINDS}
     for member in members.order_by("added_position"):
@@ -166,7 +166,9 @@ def _query_incidents(project: Project) -> "QuerySet[Any]":
     ).order_by()
     present = Subquery(there.values("incident").annotate(n=Count("id")).values("n"))
     rows = Incident.objects.filter(project=project).select_related("owner", "opened_by")
-    return rows.annotate(title_text=text_at("title_position"), member_count=Coalesce(present, 0))
+    return rows.annotate(
+        title_text=select_body_text("title_position"), member_count=Coalesce(present, 0)
+    )
 
 
 def _effect_of_member(kind: str, thing: Any) -> UUID | None:

@@ -50,7 +50,7 @@ def export(request: MemberRequest) -> HttpResponseBase:
         context["error"] = fault.sentence
     except ChangeRefused as refusal:
         context["error"] = str(refusal)
-    context["rows"] = list(exports.exports_visible_to(request.membership)[:20])
+    context["rows"] = list(exports.list_visible_exports(request.membership)[:20])
     return render(
         request, "pages/search/export.html", context, status=422 if "error" in context else 200
     )
@@ -91,7 +91,7 @@ def export_file(request: MemberRequest, export: UUID) -> HttpResponseBase:
 
 
 def _get_export(request: MemberRequest, identity: UUID) -> Export:
-    job = exports.exports_visible_to(request.membership).filter(id=identity).first()
+    job = exports.list_visible_exports(request.membership).filter(id=identity).first()
     if job is None:
         raise Http404
     return job

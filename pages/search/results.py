@@ -15,7 +15,7 @@ from django.urls import reverse
 from accounts.models import Project
 from db.compiled_query import CompiledQuerySet
 from display import handles, urls_of_rows
-from display.effect_table import to_effect_rows, with_call_summaries
+from display.effect_table import annotate_calls, to_effect_rows
 from investigation.fulltext.snippets import Snippet
 from investigation.query import analysis, execute, exemption_uses, facets, result_columns
 from investigation.query.analysis import DistinguishingValues, ExcludedRows
@@ -160,7 +160,7 @@ def _elapsed_ms(started: float) -> int:
 
 
 def _with_effect_columns(rows: "QuerySet[Any]") -> "QuerySet[Any]":
-    return with_call_summaries(
+    return annotate_calls(
         rows,
         session_position=F("session__opened_position"),
         agent_name=F("agent__name"),

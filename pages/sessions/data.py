@@ -88,7 +88,7 @@ def _session_query(project: UUID, session: UUID) -> "QuerySet[Session]":
         "controls_fired": detectors.finding_count_subquery(),
         "handoff_waits": waits,
         "settled_to": settled_position.settled_position_column(),
-        "in_incident": data.in_incident_condition("session"),
+        "in_incident": data.incident_member_condition("session"),
         "has_claims": Exists(Entry.objects.filter(IS_A_CLAIM, session=OuterRef("id"))),
         "named": same_calls.has_same_call(**same_calls.OF_SESSION),
         **duplicate_index.annotate_repeats(),

@@ -101,7 +101,7 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
         "lease_is_over": _is_expired(row.lease_expires_at_us, now),
         "may_rule": is_active_project and has_role(request.membership, "reviewer"),
         "may_gather": has_role(request.membership, "reviewer"),
-        "incidents": data.incidents_of(row, "session"),
+        "incidents": data.list_row_incidents(row, "session"),
     }
     return render(request, "pages/sessions/session.html", context)
 

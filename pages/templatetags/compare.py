@@ -7,7 +7,7 @@ from django import template
 from django.utils.safestring import SafeString
 
 from pages.compare.diff import Call, ComparisonLine
-from pages.templatetags.pages import permission, state_of
+from pages.templatetags.pages import permission, shown_effect_state
 from web.templatetags.gatebook import elapsed
 from web.untrusted_text import format_markup
 
@@ -72,7 +72,7 @@ def _reviewers_cell(call: Call) -> SafeString:
 
 
 _ASPECTS: Final[dict[str, Callable[[Call], SafeString]]] = {
-    "outcome": lambda call: state_of(call.effect),
+    "outcome": lambda call: shown_effect_state(call.effect),
     "permission": lambda call: permission(call.effect),
     "attempts": _attempts_cell,
     "waiting": lambda call: _duration_cell(call.waited_us),

@@ -18,15 +18,15 @@ from pages.search.page import SearchPage
 from pages.templatetags.pages import (
     arguments_cell,
     effect_cell,
-    in_session,
     name,
-    page_of,
+    page_url,
     permission,
     row_time,
-    state_of,
+    session_link,
+    shown_effect_state,
     target,
 )
-from pages.templatetags.search import arguments_of
+from pages.templatetags.search import arguments_excerpt
 from web.untrusted_text import format_markup
 
 register = template.Library()
@@ -58,8 +58,8 @@ def found_effects(page: SearchPage) -> SafeString:
         effect = row.effect
         cells = [
             row_time(effect.received_us, day),
-            in_session(row, asof),
-            state_of(effect, now),
+            session_link(row, asof),
+            shown_effect_state(effect, now),
             effect.agent_name,
         ]
         cells += [target(row)] if targets else []
@@ -68,7 +68,7 @@ def found_effects(page: SearchPage) -> SafeString:
                 form,
                 "",
                 effect_cell(row, asof),
-                arguments_of(row, snippets),
+                arguments_excerpt(row, snippets),
                 *cells,
                 permission(effect),
             )
@@ -99,7 +99,7 @@ def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
         cells: list[str] = [row_time(effect.received_us, day)]
         cells += [row_time(effect.planned_at_us, agent_day)] if shows_agent_time else []
         cells += [row_time(row.corrected_us, "")] if three else []
-        cells += [state_of(effect, now)]
+        cells += [shown_effect_state(effect, now)]
         cells += [str(effect.attempt_count)] if tries else []
         cells += [permission(effect)]
         cells += [_task(row)] if tasks else []
@@ -118,7 +118,7 @@ def _task(row: EffectRow) -> SafeString:
     words = name(effect.task_title or effect.task_key, 24)
     return format_markup(
         '<a href="{}">t_{}</a> {}',
-        page_of(effect.task_id, "task"),
+        page_url(effect.task_id, "task"),
         str(effect.task_position),
         words,
     )

@@ -34,7 +34,7 @@ from web.templatetags.gatebook import (
     elapsed,
     mark,
     moment,
-    state_with,
+    render_state,
     status,
     untrusted_line,
 )
@@ -102,29 +102,29 @@ _PROCESS: Final = 24
 
 
 @register.filter
-def state_of(effect: Effect, now: int | None = None) -> SafeString:
+def shown_effect_state(effect: Effect, now: int | None = None) -> SafeString:
     """Return the `state` tag with the outcome of an acknowledged effect."""
     word = derive_shown_state(effect, now_us() if now is None else now)
     has_answer = effect.state == "acknowledged" and effect.outcome != "unknown"
-    return state_with(word, effect.outcome if has_answer else "", effect.permission)
+    return render_state(word, effect.outcome if has_answer else "", effect.permission)
 
 
 @register.filter
 def shown_status(session: Session) -> str:
     """Return the displayed word for a session's status."""
-    return liveness.liveness_of(session)
+    return liveness.get_liveness(session)
 
 
 @register.filter
-def status_of(session: Session) -> SafeString:
+def session_status(session: Session) -> SafeString:
     """Return shape, word and colour of a session's displayed status."""
-    return status(liveness.liveness_of(session))
+    return status(liveness.get_liveness(session))
 
 
 @register.filter
 def lacks_worker(session: Session) -> bool:
     """Return True if no worker is active in a session that has not ended."""
-    return liveness.liveness_of(session) in liveness.WORKERLESS
+    return liveness.get_liveness(session) in liveness.WORKERLESS
 
 
 @cache
@@ -134,8 +134,8 @@ def _prefix(name: str) -> str:
 
 
 @register.filter
-def page_of(identity: UUID, name: str) -> str:
-    """`{{ row.id|page_of:"effect" }}`.
+def page_url(identity: UUID, name: str) -> str:
+    """`{{ row.id|page_url:"effect" }}`.
 
     Same as the url tag, without resolving each link of a list.
     """
@@ -151,7 +151,7 @@ def effect_cell(row: EffectRow, asof: str = "") -> SafeString:
     """
     effect = row.effect
     tool = _name(effect.tool, 32) if effect.tool else _NO_PLAN
-    handle, link = str(effect), page_of(effect.id, "effect") + asof
+    handle, link = str(effect), page_url(effect.id, "effect") + asof
     return format_markup(
         _EFFECT_CELL, handle, link, handle, tool, _VIOLATION if effect.violates else ""
     )
@@ -177,11 +177,11 @@ def arguments_cell(row: EffectRow) -> SafeString:
     return format_markup("<td role=cell data-label=Arguments class=gist>{}</td>", content)
 
 
-def in_session(row: EffectRow, asof: str = "") -> SafeString:
+def session_link(row: EffectRow, asof: str = "") -> SafeString:
     """Return a link to the effect in its session; `asof` as for `effect_cell`."""
     handle, link = (
         str(row.effect),
-        page_of(row.effect.session_id, "session") + (f"{asof}&" if asof else "?"),
+        page_url(row.effect.session_id, "session") + (f"{asof}&" if asof else "?"),
     )
     return format_markup(
         '<a href="{}at={}#{}">s_{}</a>', link, handle, handle, str(row.effect.session_position)
@@ -209,13 +209,13 @@ def row_time(us: int | None, day: str) -> SafeString:
 
 
 @register.filter
-def how(effect: Effect, hows: Mapping[UUID, Sequence[str]]) -> str:
+def chain_role(effect: Effect, hows: Mapping[UUID, Sequence[str]]) -> str:
     """Return how an effect belongs to a chain."""
     return "; ".join(hows.get(effect.id, ()))
 
 
 @register.filter
-def answered(answer: str) -> str:
+def answer_word(answer: str) -> str:
     """Return a vote as a word: approved, denied …"""
     return labels.VOTE_ANSWER_LABELS[answer][0]
 
@@ -227,7 +227,7 @@ def shift(skew: Skew) -> str:
 
 
 @register.filter
-def corrected(bar: Bar, lanes: TimelineWindow) -> SafeString:
+def corrected_time(bar: Bar, lanes: TimelineWindow) -> SafeString:
     """Return when an effect was first reported, by the corrected clock."""
     return moment(
         clock_skew.corrected_us(bar.steps[0].agent_us, lanes.skews.get(bar.effect.session_id)), "ms"
@@ -322,13 +322,13 @@ def verdict_word(verdict: Verdict) -> str:
 
 
 @register.filter
-def because(verdict: Verdict, tool: Tool | None) -> str:
+def verdict_reason(verdict: Verdict, tool: Tool | None) -> str:
     """Return the reason of a verdict in one sentence for the declared tool."""
     return verdicts_labels.explain_verdict(verdict, tool.tool_class if tool is not None else "")
 
 
 @register.filter
-def in_words(answer: str) -> str:
+def answer_words(answer: str) -> str:
     """Return a resolution as words: it happened, it did not happen …"""
     return resolve.ANSWERS[answer][1]
 

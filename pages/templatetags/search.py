@@ -34,7 +34,7 @@ def search_url(text: str, facets: bool = False) -> str:
 
 @register.simple_tag
 @cache
-def fields_of(name: str) -> SafeString:
+def field_list(name: str) -> SafeString:
     """Render the fields of an entity as buttons that add an example. Cached for the process."""
     entity = ENTITIES[name]
     fields = [(field, docs.example_condition(entity, field)) for field in entity.fields.values()]
@@ -55,7 +55,7 @@ def figure(value: Any, kind: str) -> SafeString | str:
 
 
 @register.filter
-def in_code(words: str) -> SafeString:
+def render_code(words: str) -> SafeString:
     """Render Gatebook's own text with code between backticks, as in docs/reference/search.md."""
     parts = words.replace("\\|", "|").split("`")
     return SafeString(
@@ -67,13 +67,13 @@ def in_code(words: str) -> SafeString:
 
 
 @register.filter
-def waited(gate: Gate, reader: Reader) -> str:
+def waiting_time(gate: Gate, reader: Reader) -> str:
     """Return how long a gate waited: to its decision, its end, or the moment shown."""
     end_us = gate.decided_at_us or gate.ended_at_us or reader.now_us
     return elapsed(max(end_us - gate.requested_at_us, 0))
 
 
-def arguments_of(row: EffectRow, snippets: dict[UUID, Snippet]) -> SafeString:
+def arguments_excerpt(row: EffectRow, snippets: dict[UUID, Snippet]) -> SafeString:
     """Render the arguments of an effect, or the snippet that matches the searched words."""
     snippet = snippets.get(row.effect.pk)
     if snippet is None:
@@ -95,7 +95,7 @@ def snippet_line(snippet: Snippet) -> SafeString:
 
 
 @register.filter
-def people_of(gate: Any, reader: Reader) -> SafeString:
+def reviewer_cell(gate: Any, reader: Reader) -> SafeString:
     """Render a gate's reviewers: who was asked, and each vote with its time since shown."""
     parts = [format_markup('<span class="quiet">{}</span>', str(_ASKED.value(gate, reader)))]
     for vote in result_columns.votes_as_of(gate, reader):

@@ -18,7 +18,7 @@ from ledger.states import OPEN_STATES
 from pages.history import data
 from pages.timeline import clock_skew, lanes
 from pages.timeline.bars import TimelineWindow
-from pages.timeline.lanes import MAX_BARS, MAX_EARLIER_OPEN, with_bar_columns
+from pages.timeline.lanes import MAX_BARS, MAX_EARLIER_OPEN, annotate_bars
 from sessions.models import Session, Task
 
 _TOO_MANY: Final = (
@@ -52,7 +52,7 @@ def load_past_lanes(
     past_effects = Effect.objects.filter(opened_position__lte=cut.position)
     page = keyset_pagination.merge_pages(
         _filtered_querysets(live, filters, rebuilt, cut),
-        with_bar_columns(past_effects),
+        annotate_bars(past_effects),
         size,
         window,
     )
@@ -75,8 +75,8 @@ def load_past_lanes(
             pk for pk, row in rebuilt.items() if row.opened_position < low and _is_open(row)
         ]
         earlier = [
-            *with_bar_columns(unmoved).order_by("-opened_position")[:MAX_EARLIER_OPEN],
-            *with_bar_columns(past_effects.filter(pk__in=open_then)),
+            *annotate_bars(unmoved).order_by("-opened_position")[:MAX_EARLIER_OPEN],
+            *annotate_bars(past_effects.filter(pk__in=open_then)),
         ]
         earlier.sort(key=lambda row: row.opened_position)
         effects = [*earlier[-MAX_EARLIER_OPEN:], *effects][-MAX_BARS:]

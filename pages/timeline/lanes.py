@@ -109,7 +109,7 @@ def load_session_window(
 ) -> TimelineWindow:
     """Return the window of the member's `session`, at most `size` effects."""
     page = keyset_pagination.load_keyset_page(
-        with_bar_columns(effect_table.filtered_session_effects(session, filters, now_us)),
+        annotate_bars(effect_table.filtered_session_effects(session, filters, now_us)),
         size,
         window,
     )
@@ -121,7 +121,7 @@ def load_session_window(
     low = effects[0].opened_position if effects else 0
     if effects and timeline_window.is_newest and not filters:
         earlier = list(
-            with_bar_columns(open_effects_before(session, low)).order_by("-opened_position")[
+            annotate_bars(open_effects_before(session, low)).order_by("-opened_position")[
                 :MAX_EARLIER_OPEN
             ]
         )
@@ -141,7 +141,7 @@ def open_effects_before(session: Session, low: int) -> "QuerySet[Effect]":
 def add_bars_and_events(
     timeline_window: TimelineWindow, session: Session, effects: Sequence[Any], low: int
 ) -> None:
-    """Add the bars of the `with_bar_columns` effects, oldest first, and session events.
+    """Add the bars of the `annotate_bars` effects, oldest first, and session events.
 
     Events are read from the position `low` on.
     """
@@ -181,7 +181,7 @@ def add_bars_and_events(
 
 
 def add_bars(timeline_window: TimelineWindow, effects: Sequence[Any]) -> list[dict[str, Any]]:
-    """Add bars for `with_bar_columns` effects; return their entries. One query."""
+    """Add bars for `annotate_bars` effects; return their entries. One query."""
     entries = _load_moving_entries([row.id for row in effects], timeline_window.upto)
     timeline_window.cut = len(entries) > MAX_ENTRIES
     by_effect: dict[UUID, list[dict[str, Any]]] = {}
@@ -217,7 +217,7 @@ def _load_heartbeat_minutes(
     ]
 
 
-def with_bar_columns(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
+def annotate_bars(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
     """Add the columns that name a bar and its lane."""
     return rows.annotate(
         plan_head=summaries.select_plan_heads(),

@@ -22,7 +22,7 @@ from pages.timeline.bars import (
     SessionEvent,
     TimelineWindow,
 )
-from pages.timeline.lanes import ENTRY_COLUMNS, MAX_EVENTS, with_bar_columns
+from pages.timeline.lanes import ENTRY_COLUMNS, MAX_EVENTS, annotate_bars
 from sessions.models import Session
 
 
@@ -50,7 +50,7 @@ def load_multi_session_window(
     if single:
         single_effects = Effect.objects.filter(id__in=single).exclude(session__in=whole)
         arms.append(effect_table.filter_effects(single_effects, filters, now_us))
-    rows = with_bar_columns(Effect.objects.select_related("session__agent")).annotate(
+    rows = annotate_bars(Effect.objects.select_related("session__agent")).annotate(
         session_position=F("session__opened_position")
     )
     if whole:

@@ -16,7 +16,7 @@ from db.clock import now_us
 from display import display_state, effect_table
 from display.page_params import PagePlace, parse_page_place
 from investigation.history.moment import JournalCut
-from pages.templatetags.pages import page_of
+from pages.templatetags.pages import page_url
 from pages.timeline import bars, clock_skew, lanes, svg
 from pages.timeline import history as asof_lanes
 from pages.timeline.bars import Bar, TimelineWindow
@@ -130,7 +130,7 @@ def timeline_context(
     return {
         "lanes": window,
         "drawing": svg.draw_timeline(
-            window, lambda effect: page_of(effect.id, "effect") + same, running
+            window, lambda effect: page_url(effect.id, "effect") + same, running
         )
         if params.view == "lanes"
         else None,

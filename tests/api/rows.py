@@ -3,7 +3,7 @@
 from journal.models import Body
 
 
-def text_at(position: int | None) -> str:
+def select_body_text(position: int | None) -> str:
     """Return the stored body of the entry at `position`."""
     assert position is not None
     return Body.objects.get(entry_id=position).text

@@ -14,7 +14,7 @@ from ledger.models import Attempt, Effect
 from pages.effects import data
 from sessions.models import Session, Task
 from tests.api.api_client import Caller, code
-from tests.api.rows import text_at
+from tests.api.rows import select_body_text
 from tests.api.sample_facts import STORY, make_items, statuses
 
 
@@ -235,9 +235,9 @@ def test_an_import_is_observed_with_its_own_basis_and_unredacted(
         "import",
         0,
     )
-    assert secret in text_at(imported.plan_position)
+    assert secret in select_body_text(imported.plan_position)
     assert (live.permission, live.permission_basis, live.redactions) == ("observed", "observe", 1)
-    assert secret not in text_at(live.plan_position)
+    assert secret not in select_body_text(live.plan_position)
 
 
 def test_every_kind_of_reference_to_a_session_means_the_same(agent: Caller) -> None:

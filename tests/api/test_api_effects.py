@@ -9,7 +9,7 @@ from journal.models import Entry
 from ledger.models import Attempt, Effect
 from sessions.models import Session
 from tests.api.api_client import Caller, code, new_key
-from tests.api.rows import text_at
+from tests.api.rows import select_body_text
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_a_plan_is_written_down_and_released(agent: Caller) -> None:
     assert stored.intent_digest == effect["intent_digest"]
     assert effect["intent_digest"].startswith("v1:")
     assert Session.objects.get().effect_count == 1
-    assert "the tests passed" in text_at(stored.plan_position)
+    assert "the tests passed" in select_body_text(stored.plan_position)
 
 
 def test_the_key_is_the_clients_or_made_of_call_intent_and_ordinal(agent: Caller) -> None:
@@ -245,7 +245,7 @@ def test_an_acknowledgement_closes_the_attempt(agent: Caller) -> None:
         "error",
         "https://x.example/1",
     )
-    assert '"exit":3' in text_at(attempt.answer_position)
+    assert '"exit":3' in select_body_text(attempt.answer_position)
 
 
 def test_an_acknowledgement_with_unknown_outcome_stays_ambiguous(agent: Caller) -> None:

@@ -19,7 +19,7 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
 from tests.api.api_client import Caller, code, new_key
-from tests.api.rows import text_at
+from tests.api.rows import select_body_text
 from tests.api.test_redaction import FURTHER, PLACES, SECRETS
 from tests.pages.people import Organization
 
@@ -174,7 +174,7 @@ def test_recorded_searches_contain_no_secrets(organization: Organization, agent:
     assert page.status_code == 200
     searched = Entry.objects.filter(kind="access.searched")
     assert searched.count() == 2
-    texts = [text_at(entry.position) for entry in searched]
+    texts = [select_body_text(entry.position) for entry in searched]
     assert all("[redacted:github:" in text for text in texts), texts
     assert secret not in database()
 
@@ -188,7 +188,7 @@ def test_equal_secrets_correlate_within_a_project_and_not_across(
         caller.session("s-1")
         for number in range(2):
             effect = caller.plan(f"e-{number}", arguments={"n": number, "header": secret})
-            text = text_at(Effect.objects.get(id=effect["id"]).plan_position)
+            text = select_body_text(Effect.objects.get(id=effect["id"]).plan_position)
             marks.append(json.loads(text)["arguments"]["header"])
     assert marks[0] == marks[1] != marks[2] == marks[3]
     assert marks[0].startswith("[redacted:github:")

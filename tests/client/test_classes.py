@@ -12,7 +12,7 @@ import gatebook_client as gatebook
 import httpx
 import pytest
 from gatebook_client.testing import Crash
-from gatebook_client.testing.fake import step_of
+from gatebook_client.testing.fake import find_step
 
 from tests.api.api_client import NO_TLS
 from tests.config.server import Server
@@ -50,7 +50,7 @@ class Mortal(httpx.HTTPTransport):
         self.when, self.step, self.dead = when, step, False
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        step = step_of(request)
+        step = find_step(request)
         if self.dead and step == "heartbeats":
             raise httpx.ConnectError("dead", request=request)
         if self.dead or (step, self.when) == (self.step, "before"):

@@ -176,7 +176,7 @@ def test_a_project_must_exist(organization: Organization) -> None:
 
 
 def test_no_tool_used_means_none_undeclared(organization: Organization) -> None:
-    assert registry.used_undeclared(Project.objects.get(name="default")) == []
+    assert registry.list_undeclared_tools(Project.objects.get(name="default")) == []
 
 
 def test_a_tool_is_stopped_from_its_page_by_those_who_may_stop(organization: Organization) -> None:

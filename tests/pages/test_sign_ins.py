@@ -120,7 +120,7 @@ def test_the_address_comes_from_the_proxy_only_if_configured(
     settings.GATEBOOK_FORWARDED_FOR = trusted
     request = HttpRequest()
     request.META = {"REMOTE_ADDR": "192.0.2.7", "HTTP_X_FORWARDED_FOR": forwarded}
-    assert sign_ins.address_of(request) == address
+    assert sign_ins.get_client_address(request) == address
 
 
 def test_behind_a_proxy_a_guesser_locks_their_own_address_alone(

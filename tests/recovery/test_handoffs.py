@@ -14,7 +14,7 @@ from journal.models import Entry
 from sessions import handoffs
 from sessions.models import Handoff, Session
 from tests.api.api_client import Caller, code
-from tests.api.rows import text_at
+from tests.api.rows import select_body_text
 from tests.journal.committed import committed as committed
 from tests.journal.committed import together
 from tests.ledger.conftest import application_outside as application_outside
@@ -51,7 +51,7 @@ def test_a_handoff_has_five_sections(agent: Caller, session: str) -> None:
     assert 200 < row["bytes"] == created.json()["bytes"] < handoffs.HANDOFF_BUDGET_BYTES
     stored = Handoff.objects.get()
     assert "Ann" not in str(stored.__dict__)  # the text is only in the journal body
-    assert "Ann is back" in text_at(stored.written_position)
+    assert "Ann is back" in select_body_text(stored.written_position)
 
 
 def test_a_handoff_may_wait_on_existing_effects_and_messages(

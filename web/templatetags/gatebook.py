@@ -94,7 +94,7 @@ def mark(shape: str) -> SafeString:
 @register.simple_tag
 def state(effect: EffectLike, *, detailed: bool = False) -> SafeString:
     """`{% state effect %}`: shape, label and colour of the shown state."""
-    return state_with(
+    return render_state(
         derive_shown_state(effect, now_us()), effect.outcome, effect.permission, detailed=detailed
     )
 
@@ -108,7 +108,7 @@ def state_word(word: str) -> SafeString:
 
 @register.simple_tag
 @lru_cache(maxsize=256)
-def state_with(
+def render_state(
     word: str, outcome: str, permission: str = "", *, detailed: bool = True
 ) -> SafeString:
     """Render a state with its outcome next to it (`detailed`); an error has its own shape."""

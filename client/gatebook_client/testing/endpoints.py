@@ -4,7 +4,7 @@ import threading
 import time
 from typing import Any
 
-from gatebook_client.effect_keys import digest_of
+from gatebook_client.effect_keys import compute_call_digest
 from gatebook_client.testing.models import (
     US,
     FakeAttempt,
@@ -223,7 +223,7 @@ class FakeEndpoints(FakeWorkingState):
         session = body["session"]
         if self._has_stale_epoch(session, body):
             raise Refusal(409, "LEASE_LOST")
-        digest = digest_of(body["tool"], body["arguments"], body.get("free_text", ()))
+        digest = compute_call_digest(body["tool"], body["arguments"], body.get("free_text", ()))
         key = body.get("effect_key") or f"{body['call_id']}:{digest[:16]}:{body.get('ordinal', 0)}"
         rows = [row for row in self.effects.values() if row.session == session]
         own = next((row for row in rows if row.effect_key == key), None)

@@ -40,7 +40,7 @@ class Process(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the server's answer, unless the process crashes or the server is unavailable."""
-        step = step_of(request)
+        step = find_step(request)
         if self.dead and step == "heartbeats":  # from the thread of the dead process
             raise httpx.ConnectError("the process is dead", request=request)
         if self.dead:
@@ -146,7 +146,7 @@ class FakeGatebook(FakeEndpoints):
             json.loads(request.content) if request.method == "POST" and request.content else {}
         )
         endpoint: Callable[..., tuple[int, Json]] | None = getattr(
-            self, name_of(request.method, parts), None
+            self, find_step_name(request.method, parts), None
         )
         if endpoint is None:
             raise Refusal(
@@ -167,7 +167,7 @@ class FakeGatebook(FakeEndpoints):
         return httpx.Response(status, json=answer, request=request)
 
 
-def name_of(method: str, parts: list[str]) -> str:
+def find_step_name(method: str, parts: list[str]) -> str:
     """Return the method of `FakeEndpoints` for a request.
 
     POST /effects/{id}/dispatch is `post_effects_one_dispatch`.
@@ -178,10 +178,10 @@ def name_of(method: str, parts: list[str]) -> str:
 STEPS = {"post_effects": "plan", "post_sessions": "open"}
 
 
-def step_of(request: httpx.Request) -> str:
+def find_step(request: httpx.Request) -> str:
     """Return the step of a request: plan, dispatch, acknowledge, fail, probe, heartbeats,
     leases."""
     parts = urlsplit(str(request.url)).path.removeprefix("/api/v1/").split("/")
     return STEPS.get(
-        name_of(request.method, parts), parts[-1] if "-" not in parts[-1] else parts[-2]
+        find_step_name(request.method, parts), parts[-1] if "-" not in parts[-1] else parts[-2]
     )

@@ -4,7 +4,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatebook_client.effect_keys import digest_of
+from gatebook_client.effect_keys import compute_call_digest
 from gatebook_client.types import Json
 
 US = 1_000_000
@@ -68,7 +68,7 @@ class FakeEffect:
     @property
     def intent(self) -> str:
         """The digest of tool and arguments."""
-        return digest_of(self.tool, self.arguments, self.free_text)
+        return compute_call_digest(self.tool, self.arguments, self.free_text)
 
     @property
     def waits(self) -> bool:
