@@ -7,6 +7,7 @@ from uuid import UUID
 from accounts.origin import Origin, RepeatedKey
 from api.problems import Problem
 from api.reply import Reply
+from api.serializers.leases import lease_to_json
 from journal import entries
 from sessions import fencing, heartbeats, lease_queries
 from sessions.fencing import StaleEpoch
@@ -91,8 +92,3 @@ def load_fencing_lease(project: UUID, session: UUID, task: UUID | None = None) -
         lease_ids.append(fencing.derive_lease_id(project, "task", str(task)))
     leases = {lease.kind: lease for lease in lease_queries.query_leases().filter(id__in=lease_ids)}
     return leases.get("task") or leases.get("session")
-
-
-def lease_to_json(lease: Lease) -> dict[str, Any]:
-    """Serialize a lease. Its times are from the database clock."""
-    return lease_queries.lease_state_to_json(lease, lease.now_us)

@@ -1,13 +1,23 @@
 """Answers to agents that may not write to a session: OTHER_AGENT and LEASE_LOST."""
 
 from collections.abc import Callable
+from typing import Final
 
 from api import idempotency, lease_conflicts
 from api.problems import Problem
 from api.reply import Reply
+from api.serializers.leases import lease_to_json
 from journal import entries
-from sessions import writers
+from sessions.fencing import LEASE_LOST_TEXT
 from sessions.writers import WriterNotAllowed, WriterStatus
+
+OTHER_AGENT_TEXT: Final = (
+    "This session belongs to another agent. Leave the work to that agent, or ask an administrator"
+    " to put both agents in one team."
+)
+HELD_BY_ANOTHER_TEXT: Final = (
+    f"Another worker holds the lease. {LEASE_LOST_TEXT.partition('. ')[2]}"
+)
 
 
 def refuse_writer(refused: WriterNotAllowed, replay: Callable[[], Reply | None]) -> Reply:
@@ -19,14 +29,14 @@ def refuse_writer(refused: WriterNotAllowed, replay: Callable[[], Reply | None])
         return reply
     entries.append_entries([refused.draft], refused.origin.received_us)
     if refused.standing is WriterStatus.OTHER_AGENT:
-        detail = writers.OTHER_AGENT_TEXT
+        detail = OTHER_AGENT_TEXT
         return Reply(403, Problem(403, "OTHER_AGENT", detail).as_dict(), kept=False)
-    body = Problem(409, "LEASE_LOST", writers.HELD_BY_ANOTHER_TEXT).as_dict()
+    body = Problem(409, "LEASE_LOST", HELD_BY_ANOTHER_TEXT).as_dict()
     lease = lease_conflicts.load_fencing_lease(
         refused.origin.project, refused.session, refused.task
     )
     return Reply(
         409,
-        body if lease is None else body | {"lease": lease_conflicts.lease_to_json(lease)},
+        body if lease is None else body | {"lease": lease_to_json(lease)},
         kept=False,
     )

@@ -168,7 +168,7 @@ AXES_RESET_ON_SUCCESS = True
 AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_VERBOSE = False
-AXES_CLIENT_IP_CALLABLE = "accounts.sign_ins.address_of"
+AXES_CLIENT_IP_CALLABLE = "accounts.sign_ins.get_client_address"
 AXES_USERNAME_CALLABLE = "accounts.sign_ins.counted_name"
 # The rest of the form is stored with a wrong password, but no secrets.
 AXES_SENSITIVE_PARAMETERS = [

@@ -13,6 +13,7 @@ from uuid import UUID
 from db.ids import new_uuid7
 from db.jobs import CLOCK_STEP_US
 from journal import entries
+from ledger import refusals
 from ledger.models import Breaker
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.tools import cache
@@ -27,10 +28,7 @@ class CircuitOpen(Exception):
         super().__init__(tool)
         self.until_us = until_us
         self.retry_after_s = max(1, -(-(until_us - now_us) // US))
-        self.sentence = (
-            f"Circuit open: this tool failed {failures} times in a row."
-            " One trial plan is allowed after Retry-After. Other work may continue."
-        )
+        self.sentence = refusals.describe_open_circuit(failures)
 
 
 @dataclass(frozen=True, slots=True)

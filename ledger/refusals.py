@@ -129,3 +129,11 @@ def refuse_without_permission(row: EffectRow) -> Refusal:
 def refuse_stale_lease(sentence: str, session_ended: bool) -> Refusal:
     """Return the refusal of a command whose lease epoch is not the current one."""
     return Refusal("LEASE_LOST", f"{sentence} {ENDED_SESSION_HINT}" if session_ended else sentence)
+
+
+def describe_open_circuit(failures: int) -> str:
+    """Return the sentence of BREAKER_OPEN, the pause of a tool after repeated failures."""
+    return (
+        f"Circuit open: this tool failed {failures} times in a row."
+        " One trial plan is allowed after Retry-After. Other work may continue."
+    )

@@ -1,7 +1,7 @@
 """Lease queries, and what a lease is on. Only sessions/leases.py writes."""
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -110,39 +110,6 @@ def build_lease_state_filter(state: str) -> Q:
         return Q(released_at_us__isnull=False)
     live = Q(expires_at_us__gt=DatabaseNow())
     return Q(released_at_us=None) & (live if state == "live" else ~live)
-
-
-def lease_state_to_json(lease: Lease, now_us: int) -> dict[str, Any]:
-    """Convert a lease to JSON, with its state at `now_us` (see `is_lease_live`).
-
-    All times are the database's.
-    """
-    state = (
-        "released"
-        if lease.released_at_us is not None
-        else "live"
-        if is_lease_live(lease, now_us)
-        else "expired"
-    )
-    return {
-        "id": str(lease.id),
-        "handle": f"l_{lease.opened_position}",
-        "kind": lease.kind,
-        "subject": lease.subject,
-        "session": str(lease.session_id) if lease.session_id else None,
-        "holder": lease.agent.name,
-        "process": lease.process,
-        "epoch": lease.epoch,
-        "ttl_s": lease.ttl_s,
-        "expires_at_us": lease.expires_at_us,
-        "heartbeat_at_us": lease.heartbeat_at_us,
-        "progress_at_us": lease.progress_at_us,
-        "quiet_until_us": lease.quiet_until_us,
-        "released_at_us": lease.released_at_us,
-        "state": state,
-        "takeovers": lease.takeovers,
-        "version": lease.version,
-    }
 
 
 def load_lease(project: UUID, lease: UUID) -> Lease:

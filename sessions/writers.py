@@ -19,7 +19,7 @@ from db import clock, raw_sql
 from db.raw_sql import read_uuid, vendor_id
 from journal.entries import Draft
 from journal.models import Entry
-from sessions.fencing import LEASE_LOST_TEXT, NO_ID, build_fenced_entry
+from sessions.fencing import NO_ID, build_fenced_entry
 
 
 class WriterStatus(StrEnum):
@@ -145,15 +145,6 @@ class WriterNotAllowed(Exception):
         super().__init__(standing)
         self.origin, self.draft, self.standing = origin, draft, standing
         self.session, self.task = session, task
-
-
-OTHER_AGENT_TEXT: Final = (
-    "This session belongs to another agent. Leave the work to that agent, or ask an administrator"
-    " to put both agents in one team."
-)
-HELD_BY_ANOTHER_TEXT: Final = (
-    f"Another worker holds the lease. {LEASE_LOST_TEXT.partition('. ')[2]}"
-)
 
 
 def load_writer_status(

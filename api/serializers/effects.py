@@ -7,6 +7,7 @@ from api import lease_conflicts
 from api.problems import Problem
 from api.reply import Reply
 from api.serializers import verdicts
+from api.serializers.leases import lease_to_json
 from ledger import permissions
 from ledger.commands import CommandResult
 from ledger.models import Attempt, Effect
@@ -108,7 +109,7 @@ def build_effect_refusal(answered: CommandResult, process: str | None = None) ->
         lease = lease_conflicts.load_fencing_lease(
             answered.effect.project_id, answered.effect.session_id, answered.effect.task_id
         )
-        reason = {} if lease is None else {"lease": lease_conflicts.lease_to_json(lease)}
+        reason = {} if lease is None else {"lease": lease_to_json(lease)}
     body = problem.as_dict() | reason | {"effect": effect}
     if answered.status == 409:
         mismatch = refusal.code == "INTENT_MISMATCH"

@@ -8,6 +8,7 @@ from api import lease_conflicts
 from api.endpoint import Call, post_command
 from api.reply import Reply
 from api.schemas import leases
+from api.serializers.leases import lease_to_json
 from sessions import claims
 from sessions.lease_queries import LeaseLost
 
@@ -38,6 +39,6 @@ def claim_work(call: Call, fields: leases.Claim, origin: Origin, _path: dict[str
     resume = f"/api/v1/sessions/{lease.session_id}/resume"
     return Reply(
         200,
-        {"claimed": claimed_work, "lease": lease_conflicts.lease_to_json(lease), "resume": resume},
+        {"claimed": claimed_work, "lease": lease_to_json(lease), "resume": resume},
         kept=False,
     )

@@ -23,6 +23,7 @@ from api.pagination import build_page, check_choice, parse_parameters
 from api.problems import Problem, build_session_not_found
 from api.reply import Reply
 from api.schemas import leases
+from api.serializers.leases import lease_to_json
 from sessions import fencing, lease_queries, lookup, sessions, writers
 from sessions import heartbeats as sessions_heartbeats
 from sessions import leases as sessions_leases
@@ -60,12 +61,12 @@ def acquire_lease(
         problem = Problem(409, "LEASE_HELD", str(LeaseHeld.__doc__))
         return Reply(
             409,
-            problem.as_dict() | {"lease": lease_conflicts.lease_to_json(held.lease)},
+            problem.as_dict() | {"lease": lease_to_json(held.lease)},
             kept=False,
         )
     except LeaseLost as lost:
         return lease_conflicts.build_lease_lost(lost.lease)
-    return Reply(201 if is_new else 200, lease_conflicts.lease_to_json(lease), kept=False)
+    return Reply(201 if is_new else 200, lease_to_json(lease), kept=False)
 
 
 @post_command(leases.RenewLease, "lease.renewed", lease="lease")
@@ -87,7 +88,7 @@ def renew_lease(
         return _refuse_stale(call, origin, path["lease"], fields.epoch, "lease.renewed")
     return Reply(
         200,
-        lease_conflicts.lease_to_json(lease_queries.load_lease(call.project, path["lease"])),
+        lease_to_json(lease_queries.load_lease(call.project, path["lease"])),
         kept=False,
     )
 
@@ -101,9 +102,7 @@ def release_lease(
     try:
         return Reply(
             200,
-            lease_conflicts.lease_to_json(
-                sessions_leases.release_own_lease(origin, path["lease"], fields.epoch)
-            ),
+            lease_to_json(sessions_leases.release_own_lease(origin, path["lease"], fields.epoch)),
         )
     except LeaseLost:
         return _refuse_stale(call, origin, path["lease"], fields.epoch, "lease.released")
@@ -115,7 +114,7 @@ def get_lease(call: Call, lease: UUID) -> HttpResponse:
     parse_parameters(call.request, set())
     try:
         return build_json_response(
-            200, lease_conflicts.lease_to_json(lease_queries.load_lease(call.project, lease))
+            200, lease_to_json(lease_queries.load_lease(call.project, lease))
         )
     except LookupError:
         raise _lease_not_found() from None
@@ -134,7 +133,7 @@ def list_leases(call: Call) -> HttpResponse:
         rows = rows.filter(kind=params["kind"])
     if "state" in params:
         rows = rows.filter(lease_queries.build_lease_state_filter(params["state"]))
-    return build_json_response(200, build_page(rows, params, lease_conflicts.lease_to_json))
+    return build_json_response(200, build_page(rows, params, lease_to_json))
 
 
 @handle_errors("POST")

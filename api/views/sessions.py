@@ -14,6 +14,7 @@ from api.problems import Problem, build_session_not_found
 from api.reply import Reply
 from api.schemas import core
 from api.schemas.working_state import FinishTask
+from api.serializers.leases import lease_to_json
 from approvals.gates import cancel
 from recovery import detectors
 from sessions import items, leases, sessions, tasks
@@ -87,8 +88,7 @@ def get_session(call: Call, session: UUID) -> HttpResponse:
     lease = lease_conflicts.load_fencing_lease(call.project, row.id)
     return build_json_response(
         200,
-        session_to_json(row)
-        | {"lease": None if lease is None else lease_conflicts.lease_to_json(lease)},
+        session_to_json(row) | {"lease": None if lease is None else lease_to_json(lease)},
     )
 
 
