@@ -37,7 +37,18 @@ _PLAN_CHARACTERS: Final = 2_048  # characters of a refused plan that are compare
 _MAX_VALUE_CHARACTERS: Final = 60
 # Kinds that say what a call is about. A host or a version is shared by unrelated calls.
 _TELLING_KINDS: Final = (
-    *("recipient", "order", "customer", "account", "ticket", "table", "file", "volume", "commit"),
+    *(
+        "recipient",
+        "order",
+        "customer",
+        "person",
+        "account",
+        "ticket",
+        "table",
+        "file",
+        "volume",
+        "commit",
+    ),
     *("branch", "target"),
 )
 

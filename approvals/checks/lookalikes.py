@@ -43,6 +43,7 @@ from ledger.names.near_names import (
     count_differences,
     cut_pieces,
     find_marks,
+    has_swapped_pair,
     iterate_shorter_domains,
     possible_pieces,
 )
@@ -296,6 +297,8 @@ def _build_near_result(
         compared_part(name.kind, name.folded), compared_part(older.kind, older.name)
     )
     characters = "1 character differs" if count == 1 else f"{count} characters differ"
+    if has_swapped_pair(name.folded, older.name):
+        characters = "2 characters are swapped"
     grave = name.kind == "account" or name.is_recipient
     return CheckResult(
         NEAR_NAME,

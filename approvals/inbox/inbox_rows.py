@@ -14,6 +14,7 @@ from django.db.models.functions import Coalesce, Length, Substr
 from approvals.checks import run_checks
 from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest, build_checked_request
+from approvals.checks.claims.environment_claims import find_production_value
 from approvals.checks.outliers import STANDS_OUT
 from approvals.diff import destructive_pushes, hidden_characters
 from approvals.gates.deadlines import current_gate_status
@@ -80,6 +81,7 @@ class InboxRow:
     became: str = ""  # state of its effect, after its permission was used
     afterwards: str = ""  # what happened to its effect otherwise, as text
     checks: tuple[CheckResult, ...] = ()
+    production_value: str = ""  # the argument that names production; agent text
     request: CheckedRequest | None = None  # set while pending, if its plan can be read
     like: list["InboxRow"] = field(default_factory=list)  # similar requests, folded under this row
     apart: list["InboxRow"] = field(default_factory=list)  # those that stand out; never folded
@@ -238,6 +240,7 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
                 first=_first_use(gate),
                 outside=late.get(gate.id),
                 checks=checks.get(gate.id, ()),
+                production_value=find_production_value(value),
                 request=requests.get(gate.id),
                 deciders=", ".join(
                     deciders.get((gate.id, _DECIDING_ANSWERS.get(gate.status, "approve")), ())

@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from accounts.repositories import shorten_ref
 from approvals.diff.from_arguments import PATH_NAMES
+from approvals.review.identities import describe_statement
 
 MAX_OBJECT_CHARACTERS: Final = 60
 _REF_WORDS: Final = ("git", "push", "branch", "merge", "rebase", "tag")
+_STATEMENT_NAMES: Final = ("sql", "statement", "query")
 # Arguments that name what a call is about, the most telling first.
 _OBJECT_NAMES: Final = (
     "to",
@@ -56,18 +58,27 @@ def build_call_title(
     """Build the title of a call. `forced` says that its arguments show a forced push."""
     named: Mapping[str, Any] = arguments if isinstance(arguments, dict) else {}
     short_ref = shorten_ref(ref)
-    if any(word in tool.casefold() for word in _REF_WORDS) and short_ref:
+    if moves_refs(tool) and short_ref:
         is_forced_push = forced and "push" in tool.casefold()
         return CallTitle("Force-push" if is_forced_push else tool, "", short_ref, repository)
     path = next((name for name in PATH_NAMES if _read_word(named.get(name))), "")
     if path:
         return CallTitle(tool, "", _shorten_middle(_read_word(named[path])), repository)
+    for name in _STATEMENT_NAMES:
+        statement = describe_statement(named.get(name))
+        if statement:
+            return CallTitle(tool, "", _shorten_middle(statement), repository)
     for name in _OBJECT_NAMES:
         value = _read_word(named.get(name))
         if value:
             label = "" if name in tool.casefold() else name
             return CallTitle(tool, label, _shorten_middle(value), repository)
     return CallTitle(tool, "", _shorten_middle(resource or short_ref), repository)
+
+
+def moves_refs(tool: str) -> bool:
+    """Return True if the name of a tool says that it moves refs of a repository."""
+    return any(word in tool.casefold() for word in _REF_WORDS)
 
 
 def _read_word(value: Any) -> str:

@@ -17,7 +17,8 @@ _MAX_SCANNED: Final = 4_096  # characters of a text that are searched for names
 KIND_ARGUMENTS: Final[dict[str, tuple[str, ...]]] = {
     "recipient": ("to", "cc", "bcc", "recipient", "recipients", "email", "emails", "phone"),
     "order": ("order", "order_id", "orders", "invoice", "invoice_id", "payment", "payment_id"),
-    "customer": ("customer", "customer_id", "user", "user_id", "username", "member", "payee"),
+    "customer": ("customer", "customer_id", "payee"),
+    "person": ("user", "user_id", "username", "member"),
     "account": ("account", "account_id", "iban", "subscription", "destination_account"),
     "ticket": ("ticket", "ticket_id", "issue", "issue_id", "issue_number", "pull_request", "pr"),
     "table": ("table", "tables", "table_name", "collection", "dataset"),
@@ -42,6 +43,15 @@ _STATEMENT: Final = re.compile(
     r"\s*(?:with|select|insert|update|delete|drop|alter|truncate|create|grant|merge)\b",
     re.IGNORECASE,
 )
+
+
+def describe_statement(value: Any) -> str:
+    """Return verb and first table of an SQL statement: DELETE invoices; "" for other values."""
+    if not isinstance(value, str) or not _STATEMENT.match(value):
+        return ""
+    table = _TABLE.search(value[:_MAX_SCANNED])
+    verb = value.split(None, 1)[0].upper()
+    return f"{verb} {table[1]}" if table is not None else verb
 
 
 def find_identities(

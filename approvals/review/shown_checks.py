@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from approvals.checks.check_results import CheckResult, Compared
+from approvals.review.call_titles import moves_refs
 from approvals.review.card import SOURCE_UNKNOWN, CallArgument, Card, CardLine
 
 MISSING_EVIDENCE: Final = "missing_evidence"  # the check whose results are one line
 MAX_REPEATED: Final = 2  # more contradictions are repeated above the facts as one list
 MAX_SIDE_CHARACTERS: Final = 420  # of a claim beside the arguments; longer ones scroll there
 _WORST: Final = "Assume the worst."  # ends the line of missing evidence anyway
+_REF_LABELS: Final = ("Repository", "Ref")  # nothing is missing of a call that moves no ref
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _TARGET_LABELS: Final = {
     "target.repository": "Repository",
@@ -232,7 +234,7 @@ def arrange_checks(card: Card, checks: Sequence[CheckResult]) -> ShownChecks:
             *(
                 MissingEvidence(line.line.label.lower(), "", False)
                 for line in radius
-                if line.is_unknown
+                if line.is_unknown and (line.line.label not in _REF_LABELS or moves_refs(card.tool))
             ),
         ),
         marks=collect_marks(checks),

@@ -85,7 +85,9 @@ def entry_head(row: Entry, may_rule: bool) -> SafeString:
     """
     gate = row.gate
     if gate.status == "pending":
-        where = environment_label(gate.effect_environment, gate.effect_ref_class)
+        where = environment_label(
+            gate.effect_environment, gate.effect_ref_class, row.production_value
+        )
         top = format_markup(
             '{}{}<span class="push">{}</span>',
             reversibility_label(gate.reversibility),
@@ -368,13 +370,20 @@ def asked_line(line: CardLine, policy_set: UUID | None) -> SafeString:
 
 @register.simple_tag
 @lru_cache(maxsize=256)
-def environment_label(environment: str, ref_class: str = "") -> SafeString:
+def environment_label(environment: str, ref_class: str = "", named: str = "") -> SafeString:
     """Render the environment of an effect.
 
-    Production is stamped, whether the agent or the ref class names it. Any other name is only the
-    agent's claim.
+    Production is stamped, whether the agent, the ref class or an argument (`named`) names it. Any
+    other name is only the agent's claim.
     """
     is_production = is_production_name(environment)
+    if named and not is_production and ref_class != "production":
+        stamp = format_markup(
+            '<span class="env is-prod" title="{}">production</span>',
+            f"an argument names {untrusted_text.name_hidden_characters(named[:60])}",
+        )
+        word = format_markup('<span class="quiet">says {}</span>', untrusted_line(environment, 20))
+        return stamp + word if environment else stamp
     stamp = format_markup(
         '<span class="env is-prod">{}</span>',
         untrusted_line(environment, 20) if is_production else "production",

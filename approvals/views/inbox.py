@@ -15,6 +15,7 @@ from accounts.header_counts import load_project_status
 from approvals import labels, stop_rows
 from approvals.checks import run_checks
 from approvals.checks.checked_request import build_checked_request
+from approvals.checks.claims.environment_claims import find_production_value
 from approvals.diff import destructive_pushes
 from approvals.diff.commit_paths import compare_commit_paths
 from approvals.diff.unified import FileDiff
@@ -202,6 +203,7 @@ def gate_context(
             forced="forced push" in destructive,
         ),
         "checks": checks,
+        "production_value": find_production_value(plan.get("arguments")),
         "review": shown_checks.arrange_checks(shown, checks),
         "warning_count": sum(result.is_warning for result in checks),
         "draft_reason": draft.reason,

@@ -19,6 +19,7 @@ COMPARED_KINDS: Final = frozenset(
 _SHIFTS: Final = (-2, -1, 0, 1, 2)
 _DIGITS: Final = re.compile(r"\d+")
 _PARTS: Final = re.compile(r"[^\W_]+")
+MAX_COLUMNS: Final = 4  # that differ between two names of one length
 _SHORT_PART: Final = 4  # parts of so many characters are codes: eu and us, api and app
 
 
@@ -97,10 +98,32 @@ def are_near(kind: str, first: str, second: str) -> bool:
     return not _differ_by_codes(first, second)
 
 
+def has_swapped_pair(first: str, second: str) -> bool:
+    """Return True if two neighbouring characters are swapped, and nothing else differs."""
+    own, other = find_marks(first, second)
+    return (
+        own == other
+        and len(own) == 2
+        and own[1] == own[0] + 1
+        and first[own[0]] + first[own[1]] == second[own[1]] + second[own[0]]
+    )
+
+
 def find_marks(requested: str, older: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the offsets of the characters that differ, in each of the two names."""
+    """Return the offsets of the characters that differ, in each of the two names.
+
+    Names of one length are compared column by column, unless most columns differ.
+    """
     from difflib import SequenceMatcher
 
+    if len(requested) == len(older):
+        offsets = tuple(
+            at
+            for at, (own_letter, letter) in enumerate(zip(requested, older, strict=True))
+            if own_letter != letter
+        )
+        if len(offsets) <= MAX_COLUMNS:
+            return offsets, offsets
     matcher = SequenceMatcher(None, requested, older, autojunk=False)
     own, other = list[int](), list[int]()
     for tag, start, end, from_, to in matcher.get_opcodes():

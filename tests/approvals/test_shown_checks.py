@@ -142,7 +142,6 @@ def test_what_nobody_sent_is_one_line() -> None:
         "may remove commits: not reported",
         "ticket",
         "OPS number",
-        "repository",
     ]
     assert len(shown.findings) == 1, "grave evidence also stands before the facts"
     assert [line.line.label for line in shown.radius] == ["Environment"]
@@ -212,10 +211,13 @@ def test_missing_evidence_stands_before_the_facts_if_nothing_else_does() -> None
     )
     alone = arrange_checks(CARD, [missing])
     assert [finding.result for finding in alone.findings] == [missing]
-    assert [item.text for item in alone.missing] == ["repository"]
+    assert alone.missing == ()
     both = arrange_checks(CARD, [result(), missing])
     assert len(both.findings) == 1
-    assert [(item.text, item.detail) for item in both.missing] == [
-        ("ticket", ""),
-        ("repository", ""),
-    ]
+    assert [(item.text, item.detail) for item in both.missing] == [("ticket", "")]
+
+
+def test_a_repository_is_missing_only_of_calls_that_move_refs() -> None:
+    for tool, texts in (("mail.send", []), ("git.push", ["repository"])):
+        shown = arrange_checks(replace(CARD, tool=tool), [])
+        assert [item.text for item in shown.missing] == texts

@@ -102,9 +102,7 @@ def test_a_contradiction_has_its_letter_on_the_claim_and_beside_the_argument(
     assert '<dd class="is-against">' in row
     assert "note a “" not in row
     assert "note a dry run : the mail is sent." in plain(row)
-    assert "Not provided: ticket , repository , ref , environment . Assume the worst." in plain(
-        html
-    )
+    assert "Not provided: ticket , environment . Assume the worst." in plain(html)
     assert "First &lt;i&gt;mail&lt;/i&gt; to it." in html
 
 

@@ -4,8 +4,23 @@ sessions, and rows that satisfy them."""
 from typing import Final
 
 from accounts.models import Agent, Project
-from investigation.models import EffectText, FirstOccurrence, ImportedBundle, RepeatedOccurrence
-from ledger.models import Breaker, Effect, SameCall, Tool
+from investigation.models import (
+    EffectText,
+    FieldCoverage,
+    FieldValue,
+    FirstOccurrence,
+    ImportedBundle,
+    RepeatedOccurrence,
+)
+from ledger.models import (
+    Breaker,
+    Effect,
+    SameCall,
+    Tool,
+    UsedName,
+    UsedNamePlan,
+    UsedNameProgress,
+)
 from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
 from sessions.models import (
     Capacity,
@@ -225,6 +240,36 @@ RECOVERY: Final[dict[str, Case]] = {
     ),
     "repeated_occurrence_is_counted": check_case(
         RepeatedOccurrence, {"nth": 0}, {"nth": 2}, {"repeat_position": 1}
+    ),
+    "field_value_is_stored_once": unique_case(
+        FieldValue,
+        lambda w: {"effect": Effect.objects.first() or w.write(Effect)},
+        lambda _: {"field": "order"},
+    ),
+    "field_value_has_field_and_value": check_case(FieldValue, {"field": ""}, None, {"value": ""}),
+    "field_coverage_is_unique_for_tool": unique_case(
+        FieldCoverage, lambda _: {"tool": "mail.send"}, lambda _: {"tool": "git.push"}
+    ),
+    "field_coverage_begins_at_a_position": check_case(
+        FieldCoverage, {"complete_from": -1}, {"complete_from": 7}
+    ),
+    "used_name_is_listed_once": unique_case(
+        UsedName, lambda _: {"name": "a.example"}, lambda _: {"kind": "account"}
+    ),
+    "used_name_is_in_the_journal": check_case(
+        UsedName,
+        {"first_position": 0},
+        {"first_position": 2, "last_position": 3},
+        {"first_position": 2, "last_position": 1},
+        {"uses": 0},
+    ),
+    "used_name_plan_is_listed_once": unique_case(
+        UsedNamePlan,
+        lambda w: {"name": UsedName.objects.first() or w.write(UsedName), "position": 7},
+        lambda _: {"position": 8},
+    ),
+    "used_name_progress_is_one_row": check_case(
+        UsedNameProgress, {"id": 2}, {"id": 1}, {"position": -1}
     ),
     "bundle_is_imported_once": unique_case(
         ImportedBundle,

@@ -10,12 +10,21 @@ from accounts.models import Agent
 from db.ids import new_uuid7
 from investigation.models import (
     EffectText,
+    FieldCoverage,
+    FieldValue,
     FirstOccurrence,
     ImportedBundle,
     ImportedGate,
     RepeatedOccurrence,
 )
-from ledger.models import Breaker, Effect, SameCall
+from ledger.models import (
+    Breaker,
+    Effect,
+    SameCall,
+    UsedName,
+    UsedNamePlan,
+    UsedNameProgress,
+)
 from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
 from sessions.models import (
     Capacity,
@@ -37,6 +46,20 @@ if TYPE_CHECKING:
 
 def _opened(world: "World") -> dict[str, Any]:
     return {"id": new_uuid7(), "project": world.project, "opened_position": world.new()}
+
+
+def _used_name(world: "World") -> dict[str, Any]:
+    name = f"northwind-{world.new()}.example"
+    return {
+        "project": world.project,
+        "kind": "domain",
+        "name": name,
+        "skeleton": name,
+        "first_position": 1,
+        "last_position": 1,
+        "first_us": 1,
+        "last_us": 1,
+    }
 
 
 def _reported(world: "World") -> dict[str, Any]:
@@ -150,6 +173,18 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
     JobHeartbeat: lambda w: {"name": f"job {w.new()}", "heartbeat_us": 1},
     EffectText: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
     FirstOccurrence: lambda w: {**_reported(w), "digest": w.new()},
+    FieldValue: lambda w: {
+        "project": w.project,
+        "effect": w.write(Effect),
+        "position": w.new(),
+        "plan_position": 1,
+        "field": "ticket",
+        "value": "OPS-204",
+    },
+    FieldCoverage: lambda w: {"project": w.project, "tool": f"t{w.new()}", "complete_from": 0},
+    UsedName: _used_name,
+    UsedNamePlan: lambda w: {"name": w.write(UsedName), "position": 7},
+    UsedNameProgress: lambda _: {"id": 1, "position": 0},
     RepeatedOccurrence: lambda w: {
         **_reported(w),
         "sort": "call",

@@ -15,7 +15,7 @@ from approvals.models import ExemptionVote, Gate, Vote
 from investigation.models import AlertChannel, IncidentEntry
 from journal.models import Body, Fingerprint
 from ledger import states
-from ledger.models import Attempt, Effect
+from ledger.models import Attempt, Effect, UsedNamePlan, UsedNameProgress
 from monitoring.models import JobHeartbeat
 from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Session, Task
 from tests.ledger.constraint_cases import CASES
@@ -321,6 +321,7 @@ INSTALLATION_TABLES: Final = {
     Fingerprint,  # fingerprints of the installation's keys
     Person,  # may be a member of many projects
     JobHeartbeat,  # Gatebook's jobs run once for all projects
+    UsedNameProgress,  # how far one of these jobs has read the journal
 }
 PARENT_FIELD: Final[dict[type[models.Model], str]] = {
     Body: "entry",  # the text of one entry
@@ -328,6 +329,7 @@ PARENT_FIELD: Final[dict[type[models.Model], str]] = {
     AlertChannel: "alert",  # the channels of one alert
     MessageRead: "message",  # one agent's read mark of one message
     IncidentEntry: "incident",  # the position of one entry of one incident
+    UsedNamePlan: "name",  # one plan that used one name
     ExemptionVote: "exemption",  # one person's vote for one exemption
     # one file of one message, found by its folder; the mark of a folder has no project
     MessageFile: "message",

@@ -7,10 +7,10 @@ from django.db.models import Model
 from approvals.models import Gate, Vote
 from db.sqlite import planner_statistics
 from journal.models import Entry
-from ledger.models import Effect
+from ledger.models import Effect, UsedName, UsedNamePlan
 from sessions.models import Artifact, Session, Task
 
-TABLES = [Effect, Gate, Vote, Entry, Session, Task, Artifact]
+TABLES = [Effect, Gate, Vote, Entry, Session, Task, Artifact, UsedName, UsedNamePlan]
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from approvals.checks.check_results import CheckResult, Compared
 from approvals.checks.claims.claim_evidence import CONTRADICTION, ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim, names_production, recognize_claims
 from approvals.checks.claims.claimed_files import classify_file
-from approvals.checks.claims.named_values import build_word_set, split_into_words
+from approvals.checks.claims.named_values import build_word_set, iterate_values, split_into_words
 from approvals.checks.claims.shell_commands import ShellCommand
 
 _PRODUCTION_WORDS: Final = frozenset(("production", "prod"))
@@ -92,6 +92,18 @@ def compare_environment_word(evidence: ClaimEvidence) -> Iterator[CheckResult]:
                 (claim.start, claim.end),
             )
             return
+
+
+def find_production_value(arguments: Any) -> str:
+    """Return the first argument that names production, as text; "" for none."""
+    return next(
+        (
+            value
+            for _, key, value in iterate_values(arguments)
+            if isinstance(value, str) and _value_names_production(key, value)
+        ),
+        "",
+    )
 
 
 def _find_production_argument(evidence: ClaimEvidence) -> Contradiction | None:

@@ -305,7 +305,7 @@ def test_letters_and_digits_that_confuse_are_quiet_without_a_known_name(agent: C
             {"to": "a@northwind.com"},
             {"to": "a@nortwhind.com"},
             "danger",
-            "Almost a known domain: 1 character differs.",
+            "Almost a known domain: 2 characters are swapped.",
         ),
         (
             {"to": "a@northwind.com"},
@@ -329,7 +329,7 @@ def test_letters_and_digits_that_confuse_are_quiet_without_a_known_name(agent: C
             {"account_id": 123456789012},
             {"account_id": 123456798012},
             "danger",
-            "Almost a known account: 1 character differs.",
+            "Almost a known account: 2 characters are swapped.",
         ),
         (
             {"account_id": "123456789012"},
@@ -347,7 +347,7 @@ def test_letters_and_digits_that_confuse_are_quiet_without_a_known_name(agent: C
             {"cluster": "production"},
             {"cluster": "prodcution"},
             "warning",
-            "Almost a known cluster: 1 character differs.",
+            "Almost a known cluster: 2 characters are swapped.",
         ),
         (
             {"command": "kubectl --context production get pods"},
