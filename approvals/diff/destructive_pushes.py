@@ -25,7 +25,15 @@ _PROGRAMS: Final = ("program", "executable", "binary", "command", "cmd")
 _SUBCOMMANDS: Final = ("subcommand", "action", "operation", "command", "cmd")
 _WORD_LISTS: Final = ("args", "argv", "arguments", "parameters", "options", "flags", "switches")
 _NESTED: Final = ("options", "flags", "push")  # objects that hold options of a push
-_FORCING: Final = ("force", "forced", "force_push", "force_with_lease", "forceWithLease", "mirror")
+_FORCING: Final = (
+    *("force", "forced", "force_push", "forcePush", "force_with_lease", "forceWithLease", "mirror"),
+    *("is_force", "isForce", "allow_force", "non_fast_forward", "allow_non_fast_forward"),
+)
+_MODES: Final = ("mode", "push_mode", "strategy")  # whose value may be force
+# Tools that move a ref of a forge without a push.
+_MOVES_REF: Final = re.compile(r"update[_-]?(?:git[_-]?)?ref(?:erence)?s?(?![a-z])", re.IGNORECASE)
+# The same call in a command: gh api -X PATCH repos/acme/web/git/refs/heads/main -F force=true
+_FORCED_REF: Final = re.compile(r"/git/refs/.*\bforce[\"']?\s*[=:]\s*[\"']?true\b", re.DOTALL)
 _DELETING: Final = ("delete", "prune")
 _REFS: Final = ("ref", "refs", "refspec", "refspecs", "branch", "to")
 _FALSE_VALUES: Final = (None, False, 0, "", "0", "no", "off", "false", "False")
@@ -70,7 +78,7 @@ def read_push_flags(
 ) -> PushFlags:
     """Read what a call shows of a destructive push: options, refspecs, command lines, lists."""
     named = arguments if isinstance(arguments, Mapping) else {}
-    is_push_tool = "push" in tool.casefold()
+    is_push_tool = "push" in tool.casefold() or _MOVES_REF.search(tool) is not None
     listed = list(_scan_call(tool, named, is_push_tool=is_push_tool))
     if not named:
         listed += _scan_command(arguments)
@@ -145,6 +153,9 @@ def _split_words(value: Any) -> list[str]:
 def _scan_options(named: Mapping[str, Any]) -> _Flags:
     for kind, names in ((FORCED, _FORCING), (DELETED, _DELETING)):
         yield from ((kind, name) for name in names if named.get(name) not in _FALSE_VALUES)
+    for name in _MODES:
+        if isinstance(named.get(name), str) and named[name].casefold().startswith("force"):
+            yield FORCED, named[name]
     for name in _REFS:
         yield from _scan_words(iterate_strings(named.get(name)))
     for name in _NESTED:
@@ -166,6 +177,9 @@ def _scan_command(value: Any) -> _Flags:
                 yield from _scan_command(" ".join(item))
             elif isinstance(item, str):
                 yield from _scan_command(item)
+    elif isinstance(value, str) and _FORCED_REF.search(value):
+        yield _PUSHES, "push"
+        yield FORCED, "force=true"
     elif isinstance(value, str) and "push" in value:
         for line in _COMMAND_ENDS.split(value.replace("\\\n", " ")):
             yield from _scan_pushed(line.split())
@@ -204,7 +218,7 @@ def _scan_words(listed: Iterable[str]) -> _Flags:
         short = re.fullmatch(r"-[A-Za-z]+", word) is not None
         if word.startswith("+"):
             yield FORCED, "+"
-        elif word.startswith(("--force", "--mirror")):
+        elif word.startswith(("--force", "--mirror", "--allow-backwards")):
             yield FORCED, word.partition("=")[0]
         elif short and "f" in word:
             yield FORCED, "-f"

@@ -41,6 +41,9 @@ DELETED = ("deletes a ref",)
         ("git pushed -f", ()),
         ("push git -f", ()),
         ("git fetch git push -f git", FORCED),
+        ("gh api -X PATCH repos/a/b/git/refs/heads/main -f sha=1 -F force=true", FORCED),
+        ("gh api repos/a/b/git/refs/heads/main", ()),
+        ("jj git push --branch main --allow-backwards", FORCED),
     ],
 )
 def test_a_forced_push_is_detected_by_its_command(command: Any, expected: tuple[str, ...]) -> None:
@@ -55,6 +58,10 @@ def test_a_forced_push_is_detected_by_its_command(command: Any, expected: tuple[
         ({"force_with_lease": "main:4be1c9e"}, FORCED),
         ({"refspec": "+a:main"}, FORCED),
         ({"refs": ["a:main", ":old"]}, DELETED),
+        ({"branch": "main", "mode": "force"}, FORCED),
+        ({"branch": "main", "mode": "fast-forward"}, ()),
+        ({"isForce": True}, FORCED),
+        ({"non_fast_forward": True}, FORCED),
         ({"force": False, "ref": "main"}, ()),
         ({"force": "false"}, ()),
         ({"removed_commits": ["a1 one", {"sha": "b2"}]}, ("removes 2 commits",)),
@@ -70,7 +77,14 @@ def test_a_forced_push_is_detected_by_its_options(
     assert describe_destructive_push("git.push", arguments) == expected
 
 
+@pytest.mark.parametrize("tool", ["github.update_ref", "updateRef", "git_update_reference"])
+def test_a_tool_that_moves_a_ref_is_a_push(tool: str) -> None:
+    assert describe_destructive_push(tool, {"ref": "heads/main", "force": True}) == FORCED
+    assert describe_destructive_push(tool, {"ref": "heads/main", "force": False}) == ()
+
+
 def test_options_of_other_tools_are_not_those_of_a_push() -> None:
+    assert describe_destructive_push("update_refund", {"force": True}) == ()
     assert describe_destructive_push("file.copy", {"force": True, "delete": True}) == ()
     assert describe_destructive_push("file.copy", {}, {"removed_commits": ["a1"]}) == (
         "removes 1 commit",
