@@ -14,9 +14,9 @@ def split_name(name: str) -> frozenset[str]:
 # Where or for whom a call works.
 CATEGORIES: Final = split_name(
     "account beneficiary branch bucket channel cluster context currency customer database "
-    "datacenter db device domain endpoint env environment group host hostname instance "
-    "merchant namespace network org organisation organization owner partition payee profile "
-    "project provider realm ref region registry remote repo repository role schema server "
+    "creditor datacenter db debtor device domain endpoint env environment group host hostname "
+    "iban instance merchant namespace network org organisation organization owner partition payee "
+    "profile project provider realm ref region registry remote repo repository role schema server "
     "site stage subscription supplier team tenant user vendor warehouse workspace zone"
 )
 # How much of something; numbers with units are magnitudes under any name but the next ones.

@@ -45,6 +45,11 @@ _SWITCH: Final = re.compile(
     r"(?<!\S)--?(account|cluster|context|database|db|env|environment|host|kube-context|namespace"
     r"|owner|profile|project|region|subscription|tenant|workspace|zone)(?:=|\s+)([^\s;&|]+)"
 )
+_ADDRESS_OF_NETWORK: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?:/\d{1,2})?")
+_SQL_NAMES: Final = frozenset(("sql", "query", "statement"))
+_CHANGES_ROWS: Final = re.compile(r"\s*(?:delete\s+from|update\s+\S+\s+set)\b", re.IGNORECASE)
+_WHERE: Final = re.compile(r"\bwhere\b", re.IGNORECASE)
+_BOUND, _UNBOUND = "with WHERE", "without WHERE"
 _FETCHING: Final = frozenset(("http", "https"))  # schemes whose hosts differ from page to page
 
 
@@ -326,9 +331,15 @@ def _read_column(
             named = [text or "false" for text in states]
             yield _Reading(name, states, named, lambda word, _: grave if word else "")
         return
+    heads = [text[:_READ_CHARACTERS] for text in plain]
+    if words & _SQL_NAMES:
+        bounds = [_read_bound(head) for head in heads]
+        yield _Reading(name, bounds, bounds, _grade_bound)
     if words & argument_names.PROSE:
         return
-    heads = [text[:_READ_CHARACTERS] for text in plain]
+    if all(map(_ADDRESS_OF_NETWORK.fullmatch, heads)):
+        networks = [".".join(head.split(".")[:2]) for head in heads]
+        yield _Reading(f"{name} network", networks, heads, lambda *_: "warning")
     if any("@" in head for head in heads):
         domains = [_join_matches(_ADDRESS, head) for head in heads]
         yield _Reading(f"{name} domain", domains, _shown(domains), _grade_word)
@@ -349,6 +360,13 @@ def _read_column(
             text if word else "no production" for text, word in zip(shown, named, strict=True)
         ]
         yield _Reading(name, named, labels, lambda word, _: "danger" if word else "")
+
+
+def _read_bound(text: str) -> str:
+    """Return whether a statement that changes rows names which ones; "" for other texts."""
+    if _CHANGES_ROWS.match(text) is None:
+        return ""
+    return _BOUND if _WHERE.search(text) else _UNBOUND
 
 
 def is_category(words: frozenset[str]) -> bool:
@@ -395,6 +413,10 @@ def _grade_word(word: str, common: str) -> str:
     if not word or not common:
         return ""
     return "danger" if is_production_name(word) and not is_production_name(common) else "warning"
+
+
+def _grade_bound(word: str, common: str) -> str:
+    return "danger" if (word, common) == (_UNBOUND, _BOUND) else ""
 
 
 def _grade_reversibility(word: str, common: str) -> str:
