@@ -34,8 +34,10 @@ from ledger.names.names_of_plan import (
     NamedText,
     PlanName,
     encode_host,
+    find_false_hosts,
     find_named_texts,
     find_plan_names,
+    find_registered_domain,
 )
 from ledger.names.near_names import (
     are_near,
@@ -44,6 +46,7 @@ from ledger.names.near_names import (
     cut_pieces,
     find_marks,
     has_swapped_pair,
+    iterate_inner_domains,
     iterate_shorter_domains,
     possible_pieces,
 )
@@ -61,6 +64,12 @@ ESTABLISHED_USES: Final = 10
 ESTABLISHED_US: Final = 14 * 86_400_000_000
 _DAY_US: Final = 86_400_000_000
 _FIRST_USE_KINDS: Final = ("mail_domain", "account", "cluster")
+_USUAL_BRANCHES: Final = ("main", "master", "develop", "production", "staging", "release", "trunk")
+# They host other domains below their own.
+_HOSTERS: Final = frozenset(
+    {"amazonaws.com", "cloudfront.net", "edgekey.net", "akamaized.net", "outlook.com", "fastly.net"}
+    | {"cloudflare.net", "azureedge.net", "windows.net", "googleapis.com", "cluster.local"}
+)
 _HOST_KINDS: Final = frozenset({"mail_domain", "host", "domain"})
 # The part that somebody registered says most, then what contains it.
 _KIND_ORDER: Final = (
@@ -115,6 +124,8 @@ def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFa
     for _, name in names:
         if name.kind == "domain" and name.is_recipient:
             skeletons |= set(map(compute_skeleton, iterate_shorter_domains(name.folded)))
+        if name.kind in ("mail_domain", "host"):
+            skeletons |= set(map(compute_skeleton, iterate_inner_domains(name.folded)))
     by_skeleton: dict[str, list[StoredName]] = defaultdict(list)
     by_name = {}
     for stored in load_same_looking(project, skeletons):
@@ -175,6 +186,7 @@ def find_lookalikes(request: CheckedRequest, facts: NameFacts) -> Iterator[Check
     for text in find_named_texts(request.arguments, target):
         if not any(path == text.path for path, _ in flagged):
             results += _find_odd_text(text)
+    results += _find_false_hosts(request)
     results += _find_first_uses(names, flagged, request, facts)
     yield from results[:MAX_RESULTS]
 
@@ -184,7 +196,8 @@ def _find_lookalike(
 ) -> CheckResult | None:
     """Return the danger that a name looks like another, or holds letters that look like others."""
     folded, word = name.folded, name.word
-    odd = find_odd_letters(folded)
+    is_host = name.kind in _HOST_KINDS or name.kind == "mail_address"
+    odd = find_odd_letters(folded, in_host=is_host)
     if name.kind == "domain" and any(letter.looks_like in "/.:@?#" for letter in odd):
         return None  # the border of the domain itself is false: the host shows it
     older = _find_twin(name, request, facts, is_odd=bool(odd))
@@ -254,8 +267,12 @@ def _find_near_name(
 ) -> CheckResult | None:
     """Return the warning that a new name differs a little from one that was used before."""
     part, own = compared_part(name.kind, name.folded), facts.by_name.get((name.kind, name.folded))
-    if name.is_mentioned or not part or not facts.is_read_before(request):
+    if name.is_mentioned or not facts.is_read_before(request):
         return None
+    if name.kind in ("mail_domain", "host"):
+        return _find_inner_domain(name, request, facts)
+    if not part:
+        return _find_related_domain(name, request, facts) if name.is_recipient else None
     own_first = min(own.first_position if own else request.plan_position, request.plan_position)
     earlier = []
     for stored, stored_part in _iterate_candidates(name.kind, part, facts):
@@ -317,6 +334,8 @@ def _find_related_domain(
     """Return the warning that a recipient's domain has another ending or word than a known one."""
     if not facts.is_first_use(name.kind, name.folded, request):
         return None
+    if name.kind != "domain":
+        return None
     part = compared_part(name.kind, name.folded)
     same_label = (
         stored
@@ -350,10 +369,38 @@ def _find_related_domain(
     return None
 
 
+def _find_inner_domain(
+    name: PlanName, request: CheckedRequest, facts: NameFacts
+) -> CheckResult | None:
+    """Return the warning that a host begins with a known domain of somebody else."""
+    if not facts.is_first_use(name.kind, name.folded, request):
+        return None
+    own = find_registered_domain(name.folded)
+    for domain in iterate_inner_domains(name.folded):
+        stored = facts.by_name.get(("domain", domain))
+        if stored is None or stored.uses <= MIN_KNOWN_USES or own in _HOSTERS:
+            continue
+        if stored.first_position < request.plan_position:
+            return CheckResult(
+                NEAR_NAME,
+                "warning",
+                "almost a known domain",
+                f"Begins as a known domain: it belongs to {own}.",
+                "The end of a host says whose it is. Is the known domain meant?",
+                name.path,
+                _compare_names(name, stored, request, facts),
+            )
+    return None
+
+
 def _find_odd_text(text: NamedText) -> Iterator[CheckResult]:
     """Yield the danger that a ref, a path or a command holds letters that look like others."""
     odd = find_odd_letters(text.value)
+    if text.what == "value":  # which may be any text, also in fullwidth Japanese digits
+        odd = tuple(letter for letter in odd if letter.script or not letter.looks_like)
     if not odd:
+        if text.what == "ref":
+            yield from _find_false_branch(text)
         return
     start, end = _find_word_around(text.value, odd[0].offset)
     inside = [letter for letter in odd if start <= letter.offset < end]
@@ -375,6 +422,41 @@ def _find_odd_text(text: NamedText) -> Iterator[CheckResult]:
             ),
         ),
     )
+
+
+def _find_false_branch(text: NamedText) -> Iterator[CheckResult]:
+    """Yield the danger that a branch looks like one that everybody knows: maın."""
+    branch = text.value.rpartition(":")[2].rpartition("/")[2]
+    skeleton = compute_skeleton(branch)
+    for usual in () if branch.isascii() else _USUAL_BRANCHES:
+        if skeleton == compute_skeleton(usual):
+            marks, usual_marks = find_marks(branch, usual)
+            yield CheckResult(
+                LOOKALIKE,
+                "danger",
+                "lookalike branch",
+                f"Lookalike branch: it is not {usual}.",
+                "Its letters are not what they look like.",
+                text.path,
+                (
+                    Compared("Requested", branch, "", marks),
+                    Compared("Usual", usual, "", usual_marks),
+                ),
+            )
+
+
+def _find_false_hosts(request: CheckedRequest) -> Iterator[CheckResult]:
+    """Yield the danger that a URL shows a host that is only its user name."""
+    for path, shown, host in find_false_hosts(request.arguments):
+        yield CheckResult(
+            LOOKALIKE,
+            "danger",
+            "false host",
+            f"False host: the call goes to {host[:80]}.",
+            "What stands before the @ of a URL is a user name.",
+            path,
+            (Compared("Shown first", shown), Compared("Host", host)),
+        )
 
 
 def _find_first_uses(

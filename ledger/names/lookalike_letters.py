@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 _IGNORABLE: Final = frozenset("\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f")
+_HYPHENS: Final = frozenset("\u2010\u2011\u2012\u2212")  # ordinary in texts, never in a host
 _NO_SCRIPT: Final = frozenset(["COMMON", "INHERITED", "Unknown"])
 # Scripts that one text mixes: Japanese, Korean and Chinese, also with Latin words.
 _EAST_ASIAN: Final = frozenset(["HAN", "HIRAGANA", "KATAKANA", "BOPOMOFO", "HANGUL"])
@@ -48,16 +49,16 @@ def compute_skeleton(text: str) -> str:
     return letters.replace("vv", "w").replace("0", "o").replace("1", "l")
 
 
-def find_odd_letters(text: str) -> tuple[OddLetter, ...]:
+def find_odd_letters(text: str, *, in_host: bool = False) -> tuple[OddLetter, ...]:
     """Return the letters of `text` that do not belong to their word and look as if they did.
 
     A word ends at any sign. Words wholly in one script have none, nor have Latin words with
     Chinese, Japanese or Korean. Between ASCII letters the lookalikes of signs that separate parts
-    (∕ for a slash) count too.
+    (∕ for a slash) count too, also signs that nobody sees, and in a host other hyphens.
     """
     if text.isascii():
         return ()
-    odd = list(_iterate_odd_signs(text))
+    odd = list(_iterate_odd_signs(text, in_host))
     for start, word in _iterate_words(text):
         odd += _find_odd_in_word(start, word)
     return tuple(sorted(odd))
@@ -125,13 +126,18 @@ def _find_odd_in_word(start: int, word: str) -> Iterator[OddLetter]:
                 yield OddLetter(start + offset, letter, "", like)
 
 
-def _iterate_odd_signs(text: str) -> Iterator[OddLetter]:
-    for offset, letter in enumerate(text[1:-1], 1):
+def _iterate_odd_signs(text: str, in_host: bool) -> Iterator[OddLetter]:
+    for offset, letter in enumerate(text):
         if letter.isascii() or letter.isalnum():
             continue
-        around = text[offset - 1] + text[offset + 1]
+        around = text[max(offset - 1, 0) : offset] + text[offset + 1 : offset + 2]
+        is_hidden = letter in _IGNORABLE and around.isascii() and any(map(str.isalnum, around))
+        if is_hidden or (in_host and letter in _HYPHENS):
+            yield OddLetter(offset, letter, "", "-" if letter in _HYPHENS else "")
+            continue
         like = _prototypes().get(letter, "")
-        if like in _SEPARATORS and around.isascii() and around.isalnum() and not around.isdigit():
+        inside = len(around) == 2 and around.isascii() and around.isalnum()
+        if like in _SEPARATORS and inside and not around.isdigit():
             yield OddLetter(offset, letter, "", like)
 
 

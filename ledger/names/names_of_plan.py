@@ -6,6 +6,7 @@ and MAX_READ_CHARACTERS characters of a plan, about 20 µs for a short one.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -61,7 +62,8 @@ _ACCOUNT_WORDS: Final = ("project", "subscription", "tenant", "wallet", "merchan
 _RECIPIENTS: Final = frozenset(
     {"to", "cc", "bcc", "recipient", "recipients", "email", "emails", "mail", "mailto", "address"}
     | {"emailaddress", "toaddress", "toaddresses", "toemail", "replyto", "invitee", "invitees"}
-    | {"attendees", "sendto", "customeremail", "contactemail"}
+    | {"attendees", "sendto", "customeremail", "contactemail", "member", "members", "grantee"}
+    | {"principal", "invite", "invites", "collaborator", "collaborators", "useremail"}
 )
 _REFS: Final = frozenset(
     {"ref", "refs", "branch", "basebranch", "targetbranch", "sourcebranch", "tag", "refspec"}
@@ -82,7 +84,9 @@ _TEXTS: Final = frozenset(
 )
 _CONTEXT_ARGUMENTS: Final = frozenset({"context", "db", "server", "remote", "domain", "project"})
 
-_LABEL: Final = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
+# With accents of their own, hidden signs and other hyphens: a host with them is no ordinary one.
+_LABEL_LETTER: Final = r"[\w\u0300-\u036f\u200b-\u200d\u2060\u00ad\ufeff\u2010-\u2012\u2212-]"
+_LABEL: Final = rf"[^\W_](?:{_LABEL_LETTER}{{0,61}}[^\W_])?"
 _HOST: Final = rf"(?:{_LABEL}\.){{1,8}}(?:[^\W\d_]{{2,24}}|xn--[a-z0-9-]{{2,59}})"
 _MAIL_SHAPE: Final = re.compile(
     rf"(?<![\w.+%/:@-])([\w.+%'-]{{1,64}})@({_HOST})(?![\w@:-]|\.\w)", re.UNICODE
@@ -112,6 +116,13 @@ _DATABASE_SCHEMES: Final = (
 )
 _CODE_HOSTS: Final = re.compile(r"github|gitlab|bitbucket|gitea|codeberg|sourcehut", re.IGNORECASE)
 _NAME_SHAPE: Final = re.compile(r"[^\s\"'`<>|;{}()\[\]$]{1,200}")
+_USER_LIKE_HOST: Final = re.compile(
+    rf"\bhttps?://((?:{_LABEL}\.){{1,8}}(?:com|net|org|io|dev|app|co|ai|eu|gov|edu))"
+    rf"(?::[^\s/@]{{0,80}})?@({_HOST})",
+    re.IGNORECASE,
+)
+# One word of a name, package or record, no sentence; of any script.
+_IDENTIFIER: Final = re.compile(r"[\w@.:/+\u200b-\u200d\u2060\u00ad\ufeff-]{2,120}")
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104
 _SIGNS: Final = re.compile(r"[^a-z0-9]")
 _DIGITS_ONLY: Final = re.compile(r"[\d.]+")
@@ -123,6 +134,7 @@ _SECOND_LABELS: Final = frozenset({"co", "com", "org", "net", "gov", "ac", "edu"
 class PlanName:
     """One name of a plan. `value` is the name as sent, `path` the dot path of its argument.
 
+    `is_recipient`: data go there, by mail or to a database.
     `is_mentioned`: only a text of the plan contains it, so it is compared and never counted.
     """
 
@@ -227,11 +239,29 @@ def find_named_texts(arguments: Any, target: Mapping[str, str]) -> tuple[NamedTe
         if not isinstance(value, str) or value.isascii() or len(value) > 4096:
             continue
         word = _find_text_word(argument)
+        if not word:
+            word = NAME_KINDS.get(_KIND_OF_ARGUMENT.get(_plain(argument), ""), "")
+        if not word and _plain(argument) not in _TEXTS and _IDENTIFIER.fullmatch(value):
+            word = "value"
         if word:
             texts.append(NamedText(word, value, path))
         if len(texts) >= MAX_PLAN_NAMES:
             break
     return tuple(texts[:MAX_PLAN_NAMES])
+
+
+def find_false_hosts(arguments: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield dot path, the host that a URL shows first as its user name, and its real host."""
+    left = MAX_READ_CHARACTERS
+    for path, _argument, value in _iterate_values(arguments, "arguments", "", 0):
+        if left <= 0:
+            return
+        if isinstance(value, str) and "://" in value and "@" in value:
+            text = value[: min(left, MAX_TEXT_CHARACTERS)]
+            left -= len(text)
+            for match in _USER_LIKE_HOST.finditer(text):
+                if match[1].lower() != match[2].lower():
+                    yield path, match[1], match[2]
 
 
 def _find_text_word(argument: str) -> str:
@@ -240,6 +270,8 @@ def _find_text_word(argument: str) -> str:
         return "ref"
     if plain in _PATHS:
         return "path"
+    if plain in _RECIPIENTS:
+        return "address"
     return "command" if plain in _COMMANDS else ""
 
 
@@ -257,6 +289,8 @@ def _iterate_names(arguments: Any, repository: str) -> Iterator[PlanName]:
         if not isinstance(value, str) or left <= 0:
             continue
         text = value[: min(left, MAX_TEXT_CHARACTERS)] if plain in _TEXTS else value[:left]
+        if not text.isascii():
+            text = unicodedata.normalize("NFC", text)
         left -= len(text)
         if kind and len(text) <= MAX_NAME_LENGTH:
             yield from _read_named_value(kind, plain, text.strip(), path)
@@ -315,8 +349,9 @@ def _read_url(match: re.Match[str], path: str, mentioned: bool) -> Iterator[Plan
         return
     if scheme == "file":
         return
-    yield from _split_host(host, path, mentioned=mentioned)
-    if scheme.split("+")[0].startswith(_DATABASE_SCHEMES):
+    is_database = scheme.split("+")[0].startswith(_DATABASE_SCHEMES)
+    yield from _split_host(host, path, recipient=is_database, mentioned=mentioned)
+    if is_database:
         database = rest.strip("/").split("?")[0]
         if database and "/" not in database:
             yield PlanName("database", database, path, is_mentioned=mentioned)
@@ -341,11 +376,13 @@ def _split_repository(value: str, path: str) -> Iterator[PlanName]:
         yield PlanName("repository", value, path)
 
 
-def _split_host(host: str, path: str, *, mentioned: bool = False) -> Iterator[PlanName]:
+def _split_host(
+    host: str, path: str, *, recipient: bool = False, mentioned: bool = False
+) -> Iterator[PlanName]:
     if host.lower() in _LOCAL_HOSTS or "." not in host or _DIGITS_ONLY.fullmatch(host):
         return
     yield PlanName("host", host, path, is_mentioned=mentioned)
-    yield from _split_domain(host, path, False, mentioned)
+    yield from _split_domain(host, path, recipient, mentioned)
 
 
 def _split_domain(host: str, path: str, recipient: bool, mentioned: bool) -> Iterator[PlanName]:

@@ -5,6 +5,7 @@ shifted by at most two characters, are all candidates; the number of differences
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,6 +16,11 @@ MIN_LENGTH_OF_TWO: Final = 9  # … by two
 MIN_DIGITS: Final = 8  # in a row, of an account number
 COMPARED_KINDS: Final = frozenset(
     {"domain", "account", "repository", "cluster", "bucket", "database"}
+)
+_USUAL_SUFFIXES: Final = (
+    *("com", "net", "org", "io", "co", "eu", "de", "fr", "ch", "at", "it", "es", "nl", "pl", "uk"),
+    *("co.uk", "us", "ca", "in", "ru", "co.jp", "com.au", "com.br", "info", "biz", "app", "dev"),
+    *("ai", "example"),
 )
 _SHIFTS: Final = (-2, -1, 0, 1, 2)
 _DIGITS: Final = re.compile(r"\d+")
@@ -95,6 +101,8 @@ def are_near(kind: str, first: str, second: str) -> bool:
         return False
     if _DIGITS.sub("#", first) == _DIGITS.sub("#", second) or _is_series(first, second):
         return kind == "account" and _has_long_numbers(first, second)
+    if kind == "repository" and differences == 1 and _has_near_owner(first, second):
+        return True
     return not _differ_by_codes(first, second)
 
 
@@ -154,7 +162,21 @@ def _differ_by_codes(first: str, second: str) -> bool:
     if len(own) != len(other):
         return _lacks_code(own, other) or _lacks_code(other, own)
     changed = [pair for pair in zip(own, other, strict=True) if pair[0] != pair[1]]
+    if any(_drop_accents(first) == _drop_accents(second) for first, second in changed):
+        return False  # peña and pena are one word
     return len(own) > 1 and all(max(map(len, pair)) <= _SHORT_PART for pair in changed)
+
+
+def _drop_accents(part: str) -> str:
+    letters = unicodedata.normalize("NFD", part)
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+def _has_near_owner(first: str, second: str) -> bool:
+    """True if one repository has owners that differ by one letter: acme/web, acne/web."""
+    own, _, name = first.partition("/")
+    other, _, other_name = second.partition("/")
+    return name == other_name != "" and min(len(own), len(other)) >= _SHORT_PART
 
 
 def _lacks_code(longer: list[str], shorter: list[str]) -> bool:
@@ -165,12 +187,22 @@ def _lacks_code(longer: list[str], shorter: list[str]) -> bool:
     )
 
 
+def iterate_inner_domains(host: str) -> Iterator[str]:
+    """Yield the domains that a host shows before its own: northwind.com of northwind.com.pay.co."""
+    labels = host.split(".")
+    for start in range(min(len(labels) - 3, 6)):
+        yield ".".join(labels[start : start + 2])
+
+
 def iterate_shorter_domains(domain: str) -> Iterator[str]:
     """Yield the domains that `domain` may be mistaken for, without the words added to them.
 
-    For northwind-billing.co: northwind.co and northwind.com.
+    For northwind-billing.co: northwind.co and northwind.com. A label too short for a near name is
+    given the usual endings: for acme.co also acme.com.
     """
     label, _, suffix = domain.partition(".")
+    if len(label) < MIN_LENGTH:
+        yield from (f"{label}.{usual}" for usual in _USUAL_SUFFIXES if usual != suffix)
     words = label.split("-")
     for count in range(1, len(words)):
         for shorter in ("-".join(words[:count]), "-".join(words[count:])):

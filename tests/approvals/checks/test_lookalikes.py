@@ -171,6 +171,9 @@ def test_a_false_name_that_was_used_in_a_harmless_read_still_warns(agent: Caller
         {"to": ["анна@пример.рф"]},
         {"branch": "feature/données-clés"},
         {"path": "notes/Δt and 5µs.txt"},
+        {"sku": "プランA１", "unit": "µm", "label": "σ²", "system": "1С-Битрикс"},
+        {"team": "IT-отдел", "name": "Anna Смирнова", "label": "COVID‑19"},
+        {"path": "reports/Q3–Q4 10\u2011inch.pdf"},
         {"command": "echo '½ ≈ 0.5 → ok'"},
         {"url": "https://ja.wikipedia.org/wiki/日本語"},
         {"file": "x².md"},
@@ -235,6 +238,31 @@ def test_words_in_one_script_are_quiet(arguments: Any) -> None:
             "Lookalike domain: a whole word is not Latin.",
         ),
         (
+            {"to": "a@lumen-op\u200btics.com"},
+            "arguments.to",
+            "Lookalike domain: 1 character is not what it looks like.",
+        ),
+        (
+            {"to": "a@lumen\u2010optics.com"},
+            "arguments.to",
+            "Lookalike domain: 1 character is not what it looks like.",
+        ),
+        (
+            {"iban": "DE89 3704 0044 0532 0130\u200b 00"},
+            "arguments.iban",
+            "Lookalike letters in the account: 1 character is not what it looks like.",
+        ),
+        (
+            {"package": f"l{CYRILLIC_O}dash"},
+            "arguments.package",
+            "Lookalike letters in the value: 1 letter is Cyrillic.",
+        ),
+        (
+            {"to": "ann@helvetia-uhren.ch\u200b"},
+            "arguments.to",
+            "Lookalike letters in the address: 1 character is not what it looks like.",
+        ),
+        (
             {"body": f"Pay at https://{FAKE}/now"},
             "arguments.body",
             "Lookalike domain: 1 letter is Cyrillic.",
@@ -249,6 +277,19 @@ def test_a_letter_of_another_script_warns_where_it_stands(
     requested = result.compared[0]
     assert requested.marked
     assert all(not requested.value[at].isascii() for at in requested.marked)
+
+
+def test_a_user_name_that_looks_like_the_host_is_a_danger() -> None:
+    (result,) = plain_check({"url": "https://api.stripe.com:x@evil.example/v1"})
+    assert (result.level, result.title) == ("danger", "False host: the call goes to evil.example.")
+    assert plain_check({"url": "https://john.doe@git.acme.example/web.git"}) == []
+    assert plain_check({"url": "https://ci:secret@registry.acme.example/v2/"}) == []
+
+
+def test_a_branch_that_looks_like_a_usual_one_is_a_danger() -> None:
+    (result,) = plain_check({}, ref="refs/heads/ma\u0131n")
+    assert (result.level, result.title) == ("danger", "Lookalike branch: it is not main.")
+    assert plain_check({}, ref="refs/heads/maíz") == []
 
 
 def test_names_of_the_target_are_checked() -> None:
@@ -367,6 +408,42 @@ def test_letters_and_digits_that_confuse_are_quiet_without_a_known_name(agent: C
             "warning",
             "A known domain with another word: northwind-billing, not northwind.",
         ),
+        (
+            {"to": "a@peña-hermanos.es"},
+            {"to": "a@pena-hermanos.es"},
+            "danger",
+            "Almost a known domain: 1 character differs.",
+        ),
+        (
+            {"to": "a@brightwater.com"},
+            {"to": "a@bri\u0301ghtwater.com"},
+            "danger",
+            "Almost a known domain: 1 character differs.",
+        ),
+        (
+            {"to": "a@acme.com"},
+            {"to": "a@acme.co"},
+            "warning",
+            "Other ending of a known domain: .co, not .com.",
+        ),
+        (
+            {"dsn": "postgres://u@db.northwind.com/x"},
+            {"dsn": "postgres://u@db.northwind.co/x"},
+            "warning",
+            "Other ending of a known domain: .co, not .com.",
+        ),
+        (
+            {"to": "a@northwind.com"},
+            {"to": "a@northwind.com.secure-login.net"},
+            "warning",
+            "Begins as a known domain: it belongs to secure-login.net.",
+        ),
+        (
+            {"repo": "acme/payments"},
+            {"repo": "acne/payments"},
+            "warning",
+            "Almost a known repository: 1 character differs.",
+        ),
     ],
 )
 def test_a_new_name_near_a_known_one_warns(
@@ -397,6 +474,9 @@ def test_a_new_name_near_a_known_one_warns(
         ({"url": "https://example-site.org"}, {"url": "https://example-site.com"}),
         ({"database": "billing"}, {"database": "shipping"}),
         ({"to": "a@acme.com"}, {"to": "a@acne-clinic.com"}),
+        ({"to": "a@acme.com"}, {"url": "https://acme.com.s3.amazonaws.com/x"}),
+        ({"to": "a@acme.com"}, {"to": "a@mail.acme.com"}),
+        ({"repo": "acme/payments"}, {"repo": "beta/payments"}),
     ],
 )
 def test_series_codes_short_names_and_subdomains_are_quiet(
