@@ -43,6 +43,7 @@ from approvals.checks.claims.passed_tests import compare_tests
 from approvals.checks.claims.personal_data_claims import compare_personal_data
 from approvals.checks.claims.reading_claims import (
     compare_dry_run,
+    compare_looking,
     compare_reading_verb,
     compare_reads,
     compare_replica,
@@ -176,6 +177,7 @@ _COMPARISONS: Final[dict[str, Callable[[ClaimEvidence, Claim], Contradiction | N
     "environment": compare_environment,
     "not_production": compare_environment,
     "docs": compare_files,
+    "docs_tweak": compare_files,
     "tests": compare_files,
     "no_code": compare_files,
     "no_dependencies": compare_files,
@@ -198,6 +200,7 @@ _COMPARISONS: Final[dict[str, Callable[[ClaimEvidence, Claim], Contradiction | N
     "no_personal_data": compare_personal_data,
     "touches_docs": compare_touched_docs,
     "reads_verb": compare_reading_verb,
+    "looks": compare_looking,
     "few_rights": compare_rights,
     "keeps_data": compare_kept_data,
     "draft": compare_draft,

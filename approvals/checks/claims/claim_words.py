@@ -69,7 +69,8 @@ def _line(kind: str, pattern: str, not_after: str = "", not_before: str = "") ->
 
 _PLACE: Final = (
     r"(?:environment|env|cluster|database|db|namespace|account|project|host|server|instance"
-    r"|tenant|stack|system|deployment|bucket|workspace|org|subscription|mode|context|setup)"
+    r"|tenant|stack|system|deployment|bucket|workspace|org|subscription|mode|context|setup"
+    r"|resource group|vpc)"
 )
 _DOC_WORDS: Final = r"(?:docs?|documentation|readme|changelog|markdown|wording|typos?)"
 _TEST_WORDS: Final = r"(?:tests?|specs?|test code|test files?|test fixtures)"
@@ -107,7 +108,10 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
     _line("environment", rf"(?:test|testing|dev|development|qa|uat|demo|integration) {_PLACE}",
           _ENV_PAST, _ENV_AFTER),
     _line("environment", r"(?<=to )(?:dev|qa|uat)|(?<=on )(?:dev|qa|uat)|(?<=in )(?:dev|qa|uat)"
-          r"|(?:(?<=to )|(?<=on )|(?<=in ))test(?=\s*(?:$|[.,;:!)]))",
+          r"|(?:(?<=to )|(?<=on )|(?<=in ))(?:test|stage)(?=\s*(?:$|[.,;:!)]))"
+          r"|(?:dev|qa|uat) (?:config|configuration|values|secrets?|credentials)"
+          r"|test (?:send|payment|charge|purchase|transaction)"
+          r"|(?:tries|runs?|appl(?:y|ies)|migrates?|executes?|deploys?)(?: [\w-]+){0,4} locally",
           _ENV_PAST, r"\s*(?:mode|dependenc\w+|tools?|build|server|passed|was|branch)"),
     # Outside production
     _line("not_production", r"non-?prod(?:uction)?", "", r"\s*(?:readiness|ready)"),
@@ -118,13 +122,16 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|outside (?:of )?(?:production|prod)", "",
           r"-|\s*(?:ready|code|grade|yet|quality|only|issues?|related)"),
     # Kinds of files
-    _line("docs", rf"{_DOC_WORDS}(?:/{_DOC_WORDS})?(?: changes?| updates?)?(?: |-)only"
+    _line("docs", rf"{_DOC_WORDS}(?:[/ ]{_DOC_WORDS})?(?: changes?| updates?| fix(?:es)?| tweaks?)?"
+          r"(?: |-)only"
           rf"|{_ONLY}{_DOC_WORDS}(?: changes?| updates?| fix(?:es)?)?"
           rf"|pure(?:ly)? (?:a )?{_DOC_WORDS}(?: changes?| update)?"
           r"|limited to (?:the )?(?:docs|documentation|readme)"
           rf"|{_DOC_WORDS},? (?:and )?nothing else", rf"{_HYPOTHETICAL}|\bskip\w*\b",
           r"\s*(?:jobs?|pipelines?|ci|checks?|builds?|rules?|filters?|for|about|fail\w*|says?"
           r"|mentions?)\b"),
+    _line("docs_tweak", rf"(?<!.)(?:(?:a|an|small|minor|tiny|simple|just|only) )*{_DOC_WORDS}"
+          r" (?:tweak|fix|edit|polish|cleanup|correction|update|change)(?:e?s)?(?=\s*(?:$|[.;!]))"),
     _line("tests", rf"{_TEST_WORDS}(?: changes?)?(?: |-)only"
           rf"|{_ONLY}{_TEST_WORDS}(?:\s+(?:changes?|files?))?(?=\s*(?:$|[.,;:!)]|are\b))"
           r"|limited to (?:the )?tests", rf"{_HYPOTHETICAL}|\b(?:run\w*|skip\w*)\b",
@@ -137,6 +144,9 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|config\w*|link|for|to)\b"),
     _line("comments", rf"(?:code )?(?:comments?|docstrings?)(?: changes?)?(?: |-)only"
           rf"|{_ONLY}(?:code )?(?:comments|docstrings)", "", r"\s*(?:on|from|by|to)\b"),
+    _line("comments", r"(?<!.)(?:fix(?:es)?|corrects?) (?:(?:a|the|some|spelling) )*"
+          r"(?:typos?|spelling|wording) in (?:(?:a|the|some|code) )*(?:comments?|docstrings?)"
+          r"(?=\s*(?:$|[.;!]))"),
     _line("whitespace", rf"white ?space(?: changes?)?(?: |-)only|{_ONLY}white ?space"
           r"|indentation(?: |-)only"),
     _line("formatting", r"formatting(?: changes?)?(?: |-)only|format(?: |-)only"
@@ -174,9 +184,15 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|querying|browsing|look|lists?|reads?|inspects?|queries)", _PAST,
           r"\s*(?:up|for (?:work|users)|after|when|once|if|permissions?|access|rights?|write)\b|-"
           rf"|.*\b(?:and|then|or)\s+(?:then\s+)?(?:{_ACTS})|.*\b(?:might|may|could|would)\b"),
-    _line("reads_verb", r"(?<!.)(?:lists?|shows?|counts?|fetch(?:es)?|reads?|looks? up|views?"
-          r"|listing|reading|counting|fetching)(?= )", "",
+    _line("reads", r"(?:just|only|merely) (?:looks? (?:up|at|into)|shows?|counts?|fetches|views?)"
+          r"|(?:a )?harmless (?:select|query|look-?up|read)", rf"{_PAST}|{_TOPIC}",
+          r".*\b(?:and|then|or|to|if|when|where|which|that|after|once|for)\b"),
+    _line("reads_verb", r"(?<!.)(?:lists?|shows?|counts?|fetch(?:es)?|reads?|looks? (?:up|at|into)"
+          r"|views?|inspects?|listing|reading|counting|fetching|inspecting)(?= )", "",
           r".*\b(?:and|then|to|so|before|after|for|which|that|with|in)\b"),
+    _line("looks", r"(?<!.)(?:lists?|shows?|counts?|fetch(?:es)?|reads?|looks? (?:up|at|into)"
+          r"|views?|inspects?|listing|reading|counting|fetching|inspecting)(?= )", "",
+          r".*\b(?:and|then|to|so|before|after|which|that)\b"),
     _line("replica", r"(?<!the )read(?: |-)?replica"
           r"|read(?: |-)?only (?:replica|standby|follower|endpoint)",
           rf"{_TOPIC}|\b(?:from|the (?:new|old))\s+$"),
@@ -194,7 +210,8 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|errors?|requests?|crash\w*|attacks?|downtime)"
           r"|an? \w+ error|models?|parameters?|script)\b|-"),
     _line("dry_run", r"(?:just |only )?(?:a )?preview of (?:the|what)"
-          r"|preview only|(?:just|only) (?:a )?preview"
+          r"|preview only|(?:just|only) (?:a )?previews?"
+          r"|(?:just|only) (?:shows|prints|displays) (?:the )?(?:plan|diff|changes|what would)"
           r"|previews? the (?:changes|plan|effect|result)", _TOPIC,
           r"\s*(?:environment|deployment|branch|release|app|url)"),
     # Pushes
@@ -221,6 +238,9 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|privileges?|scopes?)|least privileges?",
           rf"{_PAST}|\b(?:remov\w*|revok\w*|replac\w*|instead of|from|lost|lose[sd]?|besides)\b"
           r"(?:\s+[\w-]+){0,2}\s*$", r".*\b(?:admin\w*|write|writer|owner|editor|full)\b"),
+    _line("few_rights", r"(?<!.)(?:viewer|reader|guest) (?:for|to)"
+          r"|(?<!.)(?:lets?|allows?) [\w.@-]+ (?:to )?(?:read|view|see)", "",
+          r".*\b(?:admin\w*|write|writer|owner|editor|full|edit|change|manage|and|or)\b"),
     # Nothing is lost, sent or shown to others
     _line("keeps_data", r"non-?destructive"
           r"|nothing (?:is|will be|gets) (?:deleted|removed|lost|dropped)"
@@ -233,8 +253,9 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|(?:does not|doesn't|won't) send (?:anything|it|the mail)|sends nothing",
           rf"{_PAST}|{_HYPOTHETICAL}|\b(?:marked|sends|send|sent)\b",
           r"\s*(?:yet because|because|when|if|was|to \w+ (?:but|only))\b"),
-    _line("internal", r"internal(?: |-)only|only internal(?:ly)?|internal (?:e-?mail|mail|message"
-          r"|recipients?|share|use only|team only)|not public|not publicly", rf"{_TOPIC}|{_PAST}",
+    _line("internal", r"internal(?:ly)?(?: |-)only|only internal(?:ly)?"
+          r"|internal (?:e-?mail|mail|message|recipients?|share|use only|team only)"
+          r"|not public|not publicly", rf"{_TOPIC}|{_PAST}",
           r"\s*(?:server|api|error|yet)\b|ly\b"),
     _line("private", r"private (?:git )?(?:repo(?:sitory)?|bucket|link|share|channel|gist|project"
           r"|dashboard|board|playlist|document)", rf"{_PAST}|\bfrom\b", r"\s*(?:to public)\b"),
@@ -276,11 +297,13 @@ _CUES: Final[dict[str, tuple[str, ...]]] = {
         "integration",
     ),
     "not_production": ("prod",),
+    "docs_tweak": ("doc", "readme", "changelog", "markdown", "wording", "typo"),
     "docs": ("doc", "readme", "changelog", "markdown", "wording", "typo"),
     "tests": ("test", "spec"),
     "touches_docs": ("doc", "readme", "changelog"),
-    "reads_verb": ("list", "show", "count", "fetch", "read", "look", "view"),
-    "few_rights": ("view", "read", "guest", "limited", "least", "minimal"),
+    "reads_verb": ("list", "show", "count", "fetch", "read", "look", "view", "inspect"),
+    "looks": ("list", "show", "count", "fetch", "read", "look", "view", "inspect"),
+    "few_rights": ("view", "read", "see", "guest", "limited", "least", "minimal"),
     "comments": ("comment", "docstring"),
     "whitespace": ("white", "indent"),
     "formatting": ("format",),
@@ -288,9 +311,31 @@ _CUES: Final[dict[str, tuple[str, ...]]] = {
     "no_dependencies": ("dependenc",),
     "no_ci": ("ci ", "pipeline", "workflow"),
     "no_migrations": ("migration", "schema"),
-    "reads": ("only", "merely", "no writes", "nothing", "side", "chang", "modif", "alter", "just"),
+    "reads": (
+        "only",
+        "merely",
+        "harmless",
+        "no writes",
+        "nothing",
+        "side",
+        "chang",
+        "modif",
+        "alter",
+        "just",
+    ),
     "replica": ("replica", "only"),
-    "dry_run": ("dry", "simulat", "if", "op", "plan", "check mode", "trial", "preview"),
+    "dry_run": (
+        "dry",
+        "simulat",
+        "only",
+        "just",
+        "if",
+        "op",
+        "plan",
+        "check mode",
+        "trial",
+        "preview",
+    ),
     "normal_push": ("push", "forward", "forc", "history", "commit"),
     "no_personal_data": (
         "data",

@@ -19,6 +19,7 @@ _NON_PRODUCTION: Final = build_word_set(
 )
 _LIVE_FLAGS: Final = frozenset(("livemode", "live_mode", "live", "production", "is_production"))
 _EXCLUDING: Final = build_word_set("non pre not no like")
+_RESEMBLING: Final = build_word_set("like grade sized style")  # words after it: production-like
 # Names of arguments whose value says where a call acts.
 _SCOPES: Final = build_word_set(
     "context cluster namespace ns database db dbname host hostname server url uri dsn connection"
@@ -165,7 +166,9 @@ def _names_production_word(value: str, *, scoped: bool) -> bool:
     words = split_into_words(value)
     sought = _SCOPED_PRODUCTION_WORDS if scoped else _PRODUCTION_WORDS
     return any(
-        word in sought and (at == 0 or words[at - 1] not in _EXCLUDING)
+        word in sought
+        and (at == 0 or words[at - 1] not in _EXCLUDING)
+        and not _RESEMBLING.intersection(words[at + 1 : at + 2])
         for at, word in enumerate(words)
     )
 

@@ -34,6 +34,7 @@ def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
     """Compare "docs only" and the like with the paths that a call changes."""
     short, belongs, plural = {
         "docs": ("not docs only", is_docs_path, "not docs"),
+        "docs_tweak": ("not docs only", is_docs_path, "not docs"),
         "tests": ("not tests only", lambda path: is_test_path(path) or is_docs_path(path),
                   "not tests"),
         "config": ("not config only", lambda path: not _is_code_file(path), "not configuration"),
@@ -56,6 +57,8 @@ def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
     if claim.bound == "type":  # docs of code are often in the code
         level = "warning" if any(map(is_dangerous_path, outside)) else "notice"
         return contradiction._replace(level=level)
+    if claim.kind == "docs_tweak":  # it does not say that nothing else changes
+        return contradiction._replace(level="warning")
     return contradiction
 
 

@@ -32,6 +32,10 @@ _PEOPLE_NOUNS: Final = build_word_set(
 )
 _SENDING: Final = build_word_set("mail email send message sms newsletter notify")
 _RECIPIENTS: Final = ("to", "recipients", "cc", "bcc")
+_A_PART: Final = re.compile(
+    r"\b(?:half|third|quarter|part|partial|partially|deposit|instal?lments?|rest|remainder|share)\b",
+    re.IGNORECASE,
+)
 
 
 def compare_count(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
@@ -198,6 +202,8 @@ def compare_money(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
                 return Contradiction("other currency", f"{key} is {value}.", where)
         return None
     number, where, key = sent[0]
+    if _A_PART.search(evidence.text) and number <= 100 * max(map(float, amounts)):
+        return None  # half of an amount, or a deposit; it may be sent in cents
     return Contradiction(
         "other amount",
         f"{key} is {_format_number(number)}.",

@@ -7,7 +7,12 @@ from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.named_values import build_word_set, split_into_words
-from approvals.checks.claims.shell_commands import find_changes, iterate_sql, name_changing_words
+from approvals.checks.claims.shell_commands import (
+    DELETING,
+    find_changes,
+    iterate_sql,
+    name_changing_words,
+)
 from approvals.policies.engine import get_operation
 
 _CHANGING_VERBS: Final = build_word_set(
@@ -79,6 +84,16 @@ def compare_reading_verb(evidence: ClaimEvidence, claim: Claim) -> Contradiction
     if len(evidence.text) > 100 or evidence.commands or evidence.has_git_words("push", "commit"):
         return None
     return _describe_read("request", f"the tool is {request.tool}, declared {_reverse(request)}.")
+
+
+def compare_looking(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None:
+    """Compare a claim that begins with "lists" or "shows" with what the call deletes."""
+    if len(evidence.text) > 100 or evidence.has_git_words("push", "commit"):
+        return None
+    for change in find_changes(evidence.request.arguments):
+        if not change.dry and DELETING.search(change.words):
+            return _describe_read(change.concerns, f"{change.words} deletes something.")
+    return None
 
 
 def _reverse(request: CheckedRequest) -> str:

@@ -6,18 +6,15 @@ from typing import Any, Final
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import Claim
 from approvals.checks.claims.named_values import build_word_set, split_into_words
-from approvals.checks.claims.shell_commands import find_changes
+from approvals.checks.claims.shell_commands import DELETING, find_changes
 from approvals.policies.engine import get_operation
 
 _DELETING_FLAGS: Final = build_word_set("delete deletes purge drop wipe destroy prune remove")
 _DELETING_TOOLS: Final = build_word_set("delete purge destroy wipe truncate")
-_DELETING: Final = re.compile(
-    r"\b(?:delete|rm|rmdir|rb|drop|truncate|uninstall|destroy|shred|prune|clean|terminate-\S+"
-    r"|delete-\S+|flushall|flushdb|del|dropdb|mkfs)\b",
-    re.IGNORECASE,
-)
 _VISIBILITIES: Final = build_word_set("visibility acl access audience sharing permission exposure")
-_PUBLIC: Final = re.compile(r"public(?:[-_]\w+)*|anyone|everyone|world|open|unlisted", re.I)
+_PUBLIC: Final = re.compile(
+    r"public(?:[-_]\w+)*|anyone(?:[-_ ]?\w+)*|everyone|world|open|unlisted", re.I
+)
 _RIGHTS: Final = build_word_set(
     "role roles permission permissions scope scopes access privilege privileges level rights policy"
 )
@@ -45,7 +42,7 @@ def compare_kept_data(evidence: ClaimEvidence, claim: Claim) -> Contradiction | 
         if value:
             return Contradiction("deletes something", f"{key} is true.", where)
     for change in find_changes(evidence.request.arguments):
-        if _DELETING.search(change.words) and not change.dry:
+        if DELETING.search(change.words) and not change.dry:
             return Contradiction(
                 "deletes something", f"{change.words} deletes something.", change.concerns
             )

@@ -48,7 +48,8 @@ _CHANGING_WORDS: Final[dict[str, frozenset[str]]] = {
         "flyway liquibase": "migrate clean update rollback undo",
         "manage.py django-admin": "migrate flush loaddata",
         "argocd": "sync delete",
-        "vercel fly heroku": "deploy destroy",
+        "vercel fly flyctl heroku": "deploy destroy",
+        "vault": "delete destroy write put patch",
         "rm rmdir mv shred truncate dd chmod chown mkfs kill killall pkill reboot shutdown userdel"
         " useradd dropdb createdb ansible-playbook rsync": "*",
     }.items()
@@ -57,6 +58,11 @@ _CHANGING_WORDS: Final[dict[str, frozenset[str]]] = {
 _AWS: Final = re.compile(
     r"(?:delete|put|create|update|terminate|modify|stop|start|reboot|attach|detach|remove|revoke"
     r"|authorize|register|deregister|run|publish|send|tag|untag)-[a-z-]+"
+)
+DELETING: Final = re.compile(
+    r"\b(?:delete|rm|rmdir|rb|drop|truncate|uninstall|destroy|shred|prune|clean|terminate-\S+"
+    r"|delete-\S+|flushall|flushdb|del|dropdb|mkfs)\b",
+    re.IGNORECASE,
 )
 _HARMLESS: Final = re.compile(r"(?:\./|/)?(?:tmp|var/tmp|dev/null)\b|\$\{?TMP|\.pyc$|__pycache__")
 _DRY_FLAGS: Final = re.compile(
@@ -217,6 +223,9 @@ def name_changing_words(command: ShellCommand) -> str:
         return _describe_aws(words)
     if program == "curl":
         return _describe_curl(words)
+    if program == "find":
+        runs = words[words.index("-exec") + 1 :][:1] if "-exec" in words else ()
+        return "find -delete" if "-delete" in words else "find -exec rm" * (runs == ("rm",))
     if program in ("sed", "perl"):
         edits = any(re.match(r"-[a-zA-Z]*i", word) for word in words[1:3])
         return f"{program} -i" if edits else ""
@@ -252,7 +261,7 @@ def _find_verb(program: str, words: tuple[str, ...], changing_words: frozenset[s
             continue
         if word in changing_words:
             return word
-        if program not in ("gcloud", "az", "docker", "podman", "argocd"):
+        if program not in ("gcloud", "az", "docker", "podman", "argocd", "vault"):
             return ""
     return ""
 
