@@ -282,6 +282,8 @@ def _iterate_names(arguments: Any, repository: str) -> Iterator[PlanName]:
     for path, argument, value in _iterate_values(arguments, "arguments", "", 0):
         plain = _plain(argument)
         kind = _KIND_OF_ARGUMENT.get(plain, "")
+        if not kind and plain.endswith("iban"):
+            kind = "account"
         if isinstance(value, int) and not isinstance(value, bool):
             if kind == "account":
                 yield PlanName(kind, str(value), path)

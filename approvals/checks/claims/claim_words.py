@@ -184,14 +184,17 @@ CLAIM_TABLE: Final[tuple[ClaimWords, ...]] = (
           r"|querying|browsing|look|lists?|reads?|inspects?|queries)", _PAST,
           r"\s*(?:up|for (?:work|users)|after|when|once|if|permissions?|access|rights?|write)\b|-"
           rf"|.*\b(?:and|then|or)\s+(?:then\s+)?(?:{_ACTS})|.*\b(?:might|may|could|would)\b"),
-    _line("reads", r"(?:just|only|merely) (?:looks? (?:up|at|into)|shows?|counts?|fetches|views?)"
+    _line("reads", r"(?:just|only|merely) (?:looks? (?:up|at|into)|shows?(?! up)|counts?"
+          r"|fetches|views?)"
           r"|(?:a )?harmless (?:select|query|look-?up|read)", rf"{_PAST}|{_TOPIC}",
           r".*\b(?:and|then|or|to|if|when|where|which|that|after|once|for)\b"),
     _line("reads_verb", r"(?<!.)(?:lists?|shows?|counts?|fetch(?:es)?|reads?|looks? (?:up|at|into)"
-          r"|views?|inspects?|listing|reading|counting|fetching|inspecting)(?= )", "",
+          r"|views?|inspects?|listing|reading|counting|fetching|inspecting)(?= )"
+          r"(?! (?:was|were|is|are|has|have|had|of|must|should)\b)", "",
           r".*\b(?:and|then|to|so|before|after|for|which|that|with|in)\b"),
     _line("looks", r"(?<!.)(?:lists?|shows?|counts?|fetch(?:es)?|reads?|looks? (?:up|at|into)"
-          r"|views?|inspects?|listing|reading|counting|fetching|inspecting)(?= )", "",
+          r"|views?|inspects?|listing|reading|counting|fetching|inspecting)(?= )"
+          r"(?! (?:was|were|is|are|has|have|had|of|must|should)\b)", "",
           r".*\b(?:and|then|to|so|before|after|which|that)\b"),
     _line("replica", r"(?<!the )read(?: |-)?replica"
           r"|read(?: |-)?only (?:replica|standby|follower|endpoint)",

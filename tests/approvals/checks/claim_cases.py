@@ -537,6 +537,8 @@ NEAR_MISSES: Final[tuple[Case, ...]] = (
     Case("Fixes a typo in a comment.", "file.edit",
          {"path": "src/a.py", "old_string": "# teh", "new_string": "# the"}),
     Case("Lets reporting read invoices.", "sql.execute", {"sql": "GRANT SELECT ON i TO r"}),
+    Case("Only shows up on staging; closing.", "issue.close", {"issue": 7}),
+    Case("Views were migrated; removes the user.", "user.delete", {"user": "tmp-1"}),
     Case("Lets guests read the page.", "file.edit",
          {"path": "src/acl.py", "old_string": "role = 'x'", "new_string": "role = 'viewer'"}),
 )  # fmt: skip

@@ -636,6 +636,8 @@ def test_card_and_list_show_the_lookalike(
             {("host", "db.acme.com"), ("domain", "acme.com")},
         ),
         ({"account_no": "1234-5678-9012"}, {("account", "123456789012")}),
+        ({"payee_iban": "CH93 0076 2011"}, set()),
+        ({"payeeIban": "CH9300762011623852957"}, {("account", "ch9300762011623852957")}),
         ({"account": 123456789012}, {("account", "123456789012")}),
         ({"arn": "arn:aws:iam::123456789012:role/x"}, {("account", "123456789012")}),
         ({"path": "s3://acme-backup/x"}, {("bucket", "acme-backup")}),
