@@ -198,7 +198,9 @@ def _find_lookalike(
     folded, word = name.folded, name.word
     is_host = name.kind in _HOST_KINDS or name.kind == "mail_address"
     odd = find_odd_letters(folded, in_host=is_host)
-    if name.kind == "domain" and any(letter.looks_like in "/.:@?#" for letter in odd):
+    if name.kind == "domain" and any(
+        letter.looks_like and letter.looks_like in "/.:@?#" for letter in odd
+    ):
         return None  # the border of the domain itself is false: the host shows it
     older = _find_twin(name, request, facts, is_odd=bool(odd))
     disguised = find_disguised_words(folded) if name.kind in _HOST_KINDS else ()
