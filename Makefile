@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test check proxy bench slow evaluate lock format schema recorded visual screenshots clean browser
+.PHONY: help install demo run test check proxy bench slow evaluate lock format schema recorded visual morning screenshots clean browser
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -71,6 +71,9 @@ recorded: .venv/.tests ## count how often checks of requests warn of the recorde
 
 visual: .venv/.tests browser ## take pictures of every page into var/visual, about 10 minutes; BEFORE=<git ref> compares their layout with that ref's
 	@$(BIN)/python -m tests.visual $(if $(BEFORE),--before $(BEFORE)) $(ARGS)
+
+morning: .venv/.tests browser ## take pictures of a staged morning of requests with traps: DATA=FOLDER
+	@$(BIN)/python -m tests.visual.morning $(if $(DATA),$(DATA),$(error set DATA=FOLDER))
 
 screenshots: .venv/.tests browser ## renew docs/screenshots from sample data
 	@$(BIN)/python -m tests.visual.screenshots docs/screenshots
