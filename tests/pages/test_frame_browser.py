@@ -176,6 +176,7 @@ def test_keys_navigate_until_they_are_turned_off(
     page.get_by_role("button", name="Save").click()
     expect(page.locator("html")).to_have_attribute("data-keys", "off")
     page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("g")
     page.keyboard.press("t")
     expect(page).to_have_url(re.compile("/settings/shortcuts/$"))
@@ -184,6 +185,10 @@ def test_keys_navigate_until_they_are_turned_off(
     expect(page.locator("html")).to_have_attribute("data-keys", "on")
     page.wait_for_load_state("load")
     page.keyboard.press("?")
+    help_on_keys = page.get_by_role("dialog", name="Keys")
+    expect(help_on_keys).to_be_visible()
+    expect(page).to_have_url(re.compile("/settings/shortcuts/$"))  # it opens over the page
+    help_on_keys.get_by_role("link", name="all help").click()
     expect(page).to_have_url(re.compile("/help/$"))
 
 
