@@ -19,6 +19,7 @@ from pathlib import Path
 from evaluation.bench import (
     approvals,
     batches,
+    cards,
     commands,
     heartbeats,
     memory_growth,
@@ -54,6 +55,7 @@ class Size:
     growth_batches: int  # of one client and workload in a tenth
     growth_effects: int  # of one agent in a tenth
     gates: int  # pending at once
+    cards: int  # of them whose pages are read
     heartbeat_sessions: int  # sessions
     resumed: int  # effects of the longest session that is resumed
 
@@ -69,12 +71,25 @@ FULL = Size(
     20,
     40,
     5_000,
+    200,
     heartbeats.BARRED,
     100_000,
 )
-QUICK = Size(1, 5, 12, (2_000, 10_000), 3, 5, 250, 3, 5, 50, 1_000, 2_000)
+QUICK = Size(1, 5, 12, (2_000, 10_000), 3, 5, 250, 3, 5, 50, 10, 1_000, 2_000)
 _spent: dict[str, int] = {}  # seconds, by database and part
-PARTS = ("batch", "command", "heartbeats", "memory", "busy", "read", "resume", "gates", "upkeep")
+PARTS = (
+    "batch",
+    "command",
+    "heartbeats",
+    "memory",
+    "busy",
+    "read",
+    "resume",
+    "gates",
+    "cards",
+    "upkeep",
+)
+NOT_QUICK = ("memory", "heartbeats", "resume", "cards", "upkeep")
 
 
 def main() -> int:
@@ -85,7 +100,7 @@ def main() -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="less of everything, no memory, heartbeats, resume or upkeep; at most four minutes",
+        help="a little of everything but memory, heartbeats, resume, cards, upkeep; four minutes",
     )
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="this part only; may be repeated"
@@ -99,13 +114,9 @@ def main() -> int:
     size = QUICK if options.quick else FULL
     if options.rounds:
         size = Size(**{**vars(size), "rounds": options.rounds})
-    # A short run skips four parts: memory shows only first-request costs and takes 25 % of the time,
-    # heartbeats take a minute each round, and a short session shows nothing of resume or upkeep.
-    parts = options.only or [
-        part
-        for part in PARTS
-        if not (options.quick and part in ("memory", "heartbeats", "resume", "upkeep"))
-    ]
+    # A short run skips five parts: memory shows only first-request costs and takes 25 % of the time,
+    # heartbeats take a minute each round; a small journal shows nothing of resume, cards, upkeep.
+    parts = options.only or [part for part in PARTS if not (options.quick and part in NOT_QUICK)]
     vendors = [
         vendor for vendor in VENDORS if not options.database or vendor.startswith(options.database)
     ]
@@ -164,6 +175,15 @@ def measure(
                 options = {"batches": size.costly_batches}
                 pages.measure(
                     report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes, **options
+                )
+        if "cards" in parts:
+            with _record_time(vendor, "cards"):
+                cards.measure(
+                    report,
+                    clone(fresh, "cards"),
+                    effects=size.sizes[-1],
+                    pending=size.gates,
+                    reads=size.cards,
                 )
         if "upkeep" in parts:
             with _record_time(vendor, "upkeep"):

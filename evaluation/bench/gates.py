@@ -8,13 +8,13 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from evaluation.bench import clients
+from evaluation.bench import clients, procfs
 from evaluation.bench.idle_waiters import IDLE_WAIT_S, IdleWaiters
 from evaluation.bench.installation import Server
 from evaluation.bench.person import Person
@@ -29,6 +29,7 @@ QUIET_SHARE: Final = 0.2  # of one processor
 SESSION_EFFECTS: Final = 100  # of one session
 MOST_RULINGS: Final = 200  # one at a time
 AT_ONCE: Final = 100  # agents that begin to wait at the same time
+WARM: Final = 6  # pages before the measured ones
 OFFSETS_S: Final = 2.0
 WAIT_S: Final = 20
 LOST_AFTER_S: Final = 5.0  # a later answer came from a new request and not from the wake-up
@@ -39,7 +40,7 @@ RULES: Final = 200
 EVALUATIONS: Final = 2_000
 
 UNBLOCKED_BAR_MS: Final = 25.0
-INBOX_BAR_MS: Final = 60.0
+PAGE_BAR_MS: Final = 60.0  # inbox and card
 INGEST_BAR: Final = 1.2
 PLAN_BAR_MS: Final = 0.2
 
@@ -115,17 +116,19 @@ class GateBenchmark:
     def print_progress(self, line: str) -> None:
         sys.stderr.write(f"{self.vendor}: gates, {line}\n")
 
-    def open_gates(self, number: int) -> None:
-        """Plan `number` effects, each of which waits for approval."""
+    def open_gates(
+        self, number: int, make_call: Callable[[int], dict[str, Any]] | None = None
+    ) -> None:
+        """Plan `number` effects, each of which waits for approval; `make_call` gives their fields."""
         self.print_progress(f"opening {number:,}")
+        make_call = make_call or _make_push
 
         def open_session(session: int) -> list[Gate]:
             agent, opened = self.connect_agent(), []
-            agent.ask("POST", "/sessions", {"key": f"gates-{session}"})
+            agent.ask("POST", "/sessions", {"key": f"bench-gates-{session}"})
             for n in range(session * SESSION_EFFECTS, min(number, (session + 1) * SESSION_EFFECTS)):
-                names = {"session": f"gates-{session}", "effect_key": f"e{n}", "tool": "bench.push"}
-                arguments = {"refspec": f"HEAD:refs/heads/topic-{n}", "note": "x" * 200}
-                status, planned = agent.ask("POST", "/effects", {**names, "arguments": arguments})
+                names = {"session": f"bench-gates-{session}", "effect_key": f"e{n}"}
+                status, planned = agent.ask("POST", "/effects", {**names, **make_call(n)})
                 if status != 201 or planned["answer"] != "wait":
                     raise RuntimeError(f"a plan was answered {status}: {planned}")
                 opened.append(Gate(planned["gate"]["id"], planned["id"], planned["intent_digest"]))
@@ -176,20 +179,32 @@ class GateBenchmark:
     def measure_inbox(self, reads: int) -> None:
         """Measure the inbox with all gates pending."""
         self.print_progress("the inbox")
+        self._measure_pages(f"inbox with {len(self.gates):,} pending", ["/approvals/"] * reads)
+
+    def measure_cards(self, reads: int) -> None:
+        """Measure the pages of `reads` pending requests, each read once, with all their checks."""
+        self.print_progress("the cards")
+        step = max(1, len(self.gates) // reads)
+        paths = [f"/approvals/{gate.id}/" for gate in self.gates[::step][:reads]]
+        self._measure_pages(f"card, {len(self.gates):,} pending", paths)
+
+    def _measure_pages(self, name: str, paths: Sequence[str]) -> None:
         installation = self.server.installation
         person = Person(self.server.port, installation.administrator, installation.password)
-        person.get("/approvals/")
-        seen = []
-        for _ in range(reads):
+        for path in paths[: -WARM - 1 : -1]:  # unmeasured, once per worker
+            person.get(path)
+        before, seen = procfs.cpu_s([self.server.web]), []
+        for path in paths:
             began = time.monotonic()
-            person.get("/approvals/")
+            person.get(path)
             seen.append(1000 * (time.monotonic() - began))
         person.close()
-        name = f"inbox with {len(self.gates):,} pending"
+        cpu = 1000 * (procfs.cpu_s([self.server.web]) - before) / len(paths)
         self.report.add(self.vendor, f"{name}: p50", "ms", [percentile(seen, 0.5)])
         self.report.add(
-            self.vendor, f"{name}: p95", "ms", [percentile(seen, 0.95)], bar=INBOX_BAR_MS
+            self.vendor, f"{name}: p95", "ms", [percentile(seen, 0.95)], bar=PAGE_BAR_MS
         )
+        self.report.add(self.vendor, f"{name}: CPU of the web server", "ms", [cpu])
 
     def measure_unblocking(self, number: int, waiters: int) -> None:
         """Measure the delay from a ruling to its waiting agent, with `waiters` idle ones."""
@@ -303,6 +318,11 @@ class GateBenchmark:
             bar=PLAN_BAR_MS,
             note=note,
         )
+
+
+def _make_push(number: int) -> dict[str, Any]:
+    arguments = {"refspec": f"HEAD:refs/heads/topic-{number}", "note": "x" * 200}
+    return {"tool": "bench.push", "arguments": arguments}
 
 
 def spread_evenly(number: int) -> float:

@@ -41,13 +41,14 @@ TINY = Size(
     growth_batches=1,
     growth_effects=1,
     gates=25,
+    cards=3,
     heartbeat_sessions=20,
     resumed=300,
 )
 # Each database runs the parts that can fail only there, with as few servers as possible.
 PARTS = {
     "sqlite": ("batch", "command", "heartbeats", "memory", "busy", "resume", "gates", "upkeep"),
-    "postgresql": ("read",),
+    "postgresql": ("read", "cards"),
 }
 NAMED = {
     "sqlite": (
@@ -76,6 +77,8 @@ NAMED = {
         "question 3, 1,200 effects: p95",
         "words, in many effects, 1,200 effects: p95",
         "evidence: p99 during 2 searches against none",
+        "inbox with 25 pending: p95",
+        "card, 25 pending: p95",
     ),
 }
 
