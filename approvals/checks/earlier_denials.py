@@ -5,6 +5,7 @@ The reviewer sees who refused it, when, in which words, and what both requests h
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -241,15 +242,21 @@ def _load_refusals(project: UUID, requests: Sequence[CheckedRequest]) -> list[Re
     refusals = []
     for gate, position, status, tool, session, agent, decided_us, repository, ref, *rest in rows:
         resource, head = rest
-        plan = summaries.parse_body(head or "") or summaries.parse_body(
-            summaries.close_truncated_json(head or "")
-        )
-        target = {"repository": repository, "ref": ref, "resource": resource}
-        identities = find_identities(plan.get("arguments"), target)
+        identities = _read_identities(head or "", repository, ref, resource)
         refusals.append(
             RefusedRequest(gate, position, status, tool, session, agent, decided_us, identities)
         )
     return refusals
+
+
+@lru_cache(maxsize=2 * _MAX_REFUSALS)  # plans never change, and pages are reloaded
+def _read_identities(
+    head: str, repository: str, ref: str, resource: str
+) -> dict[str, frozenset[str]]:
+    """Return what the beginning of a plan's body is about."""
+    plan = summaries.parse_body(head) or summaries.parse_body(summaries.close_truncated_json(head))
+    target = {"repository": repository, "ref": ref, "resource": resource}
+    return find_identities(plan.get("arguments"), target)
 
 
 def _load_refusing_votes(gates: set[UUID]) -> dict[UUID, Vote]:

@@ -108,15 +108,16 @@ def build_shape(request: CheckedRequest) -> tuple[Any, ...]:
 
 
 def find_outliers(
-    requests: Sequence[CheckedRequest],
+    requests: Sequence[CheckedRequest], siblings: Sequence[CheckedRequest] = ()
 ) -> Iterator[tuple[CheckedRequest, CheckResult]]:
-    """Yield each request that stands out in its set, with one result. Pure.
+    """Yield each of `requests` that stands out in its set, with one result. Pure.
 
-    A set are requests of one shape in one session. A session with too few of them is compared with
-    what the same agent requested within an hour.
+    A set are requests and siblings of one shape in one session. A session with too few of them is
+    compared with what the same agent requested within an hour.
     """
+    gates = {request.gate for request in requests}
     by_agent: dict[tuple[Any, ...], list[CheckedRequest]] = {}
-    for request in sorted(requests, key=lambda request: request.opened_position):
+    for request in sorted([*requests, *siblings], key=lambda request: request.opened_position):
         by_agent.setdefault((request.agent, build_shape(request)), []).append(request)
     for listed in by_agent.values():
         if len(listed) <= MIN_OTHERS:
@@ -125,13 +126,16 @@ def find_outliers(
         for request in listed:
             by_session.setdefault(request.session, []).append(request)
         for own in by_session.values():
+            reported = [request for request in own if request.gate in gates]
+            if not reported:
+                continue
             if len(own) > MIN_OTHERS:
-                yield from _report_outliers(own, own)
+                yield from _report_outliers(own, reported)
                 continue
             since, until = own[0].requested_at_us - _NEAR_US, own[-1].requested_at_us + _NEAR_US
             near = [other for other in listed if since <= other.requested_at_us <= until]
             if len(near) > MIN_OTHERS:
-                yield from _report_outliers(near, own)
+                yield from _report_outliers(near, reported)
 
 
 def _report_outliers(
@@ -141,6 +145,8 @@ def _report_outliers(
     gates = {request.gate: request for request in reported}
     for start in range(0, len(listed), MAX_SET):
         window = listed[max(0, min(start, len(listed) - MAX_SET)) :][:MAX_SET]
+        if not any(request.gate in gates for request in window):
+            continue
         for gate, differences in compare_set(window).outliers.items():
             if (request := gates.pop(gate, None)) is not None:
                 yield request, build_outlier_result(differences)

@@ -52,9 +52,8 @@ def check_requests(
         listed += find_contradictions(request, seen[request.gate])
         listed += earlier_denials.find_earlier_denials(request, denials)
         listed += missing_evidence.find_missing_evidence(request, evidence)
-    for request, result in outliers.find_outliers([*requests, *siblings]):
-        if request.gate in results:
-            results[request.gate].append(result)
+    for request, result in outliers.find_outliers(requests, siblings):
+        results[request.gate].append(result)
     return {
         gate: tuple(sorted(listed, key=lambda result: LEVELS.index(result.level)))
         for gate, listed in results.items()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 from django.db.models import Min, OuterRef, Subquery
@@ -16,6 +17,7 @@ from approvals.policies.policy_inputs import load_plan_body
 from approvals.review import changed_requests
 from approvals.review.changed_requests import Conflict, Difference, EarlierRequest
 from approvals.voting.quorum import load_uncounted_approvals
+from db.compiled_query import CompiledQuerySet
 from journal import summaries
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
@@ -77,7 +79,18 @@ class ChainStep:
 
 def load_neighbouring_steps(gate: Gate) -> list[ChainStep]:
     """Load the gate's effect with those before and after it. Two queries."""
-    own = gate.effect.opened_position
+    within = {"session": gate.session_id, "own": gate.effect.opened_position}
+    before, after = _STEPS_BEFORE.rows(**within), _STEPS_AFTER.rows(**within)
+    behind = [
+        _build_step(effect, "prev" if index == 1 else "") for index, effect in enumerate(before)
+    ]
+    return [
+        *reversed(behind),
+        *(_build_step(effect, "" if index else "next") for index, effect in enumerate(after)),
+    ]
+
+
+def _select_steps(session: UUID) -> Any:
     answers = Attempt.objects.filter(effect=OuterRef("pk"), answer_position__isnull=False).order_by(
         "-number"
     )
@@ -86,22 +99,25 @@ def load_neighbouring_steps(gate: Gate) -> list[ChainStep]:
         .annotate(head=Substr("text", 1, _ANSWER_CHARACTERS))
         .values("head")
     )
-    siblings = Effect.objects.filter(session=gate.session_id).annotate(
+    siblings = Effect.objects.filter(session=session).annotate(
         plan_head=summaries.select_plan_heads(),
         answer=Subquery(answers.values("answer_position")[:1]),
     )
-    siblings = siblings.annotate(answer_head=Subquery(answer))
-    before = siblings.filter(opened_position__lte=own).order_by("-opened_position")[
-        : STEPS_BEFORE + 1
-    ]
-    after = siblings.filter(opened_position__gt=own).order_by("opened_position")[:STEPS_AFTER]
-    behind = [
-        _build_step(effect, "prev" if index == 1 else "") for index, effect in enumerate(before)
-    ]
-    return [
-        *reversed(behind),
-        *(_build_step(effect, "" if index else "next") for index, effect in enumerate(after)),
-    ]
+    return siblings.annotate(answer_head=Subquery(answer))
+
+
+def _select_steps_before(session: UUID, own: int) -> Any:
+    before = _select_steps(session).filter(opened_position__lte=own)
+    return before.order_by("-opened_position")[: STEPS_BEFORE + 1]
+
+
+def _select_steps_after(session: UUID, own: int) -> Any:
+    after = _select_steps(session).filter(opened_position__gt=own)
+    return after.order_by("opened_position")[:STEPS_AFTER]
+
+
+_STEPS_BEFORE: Final = CompiledQuerySet(_select_steps_before, session=UUID, own=int)
+_STEPS_AFTER: Final = CompiledQuerySet(_select_steps_after, session=UUID, own=int)
 
 
 def _build_step(effect: Any, rel: str) -> ChainStep:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from django.db.models import F, OuterRef, Subquery
 from django.db.models.functions import Substr
@@ -22,6 +23,7 @@ from approvals.models import Gate
 from approvals.review.identities import find_identities
 from approvals.review.warnings import REQUEST_IDENTITY
 from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
 from journal import summaries
 from journal.models import Body
 
@@ -131,17 +133,26 @@ def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisi
 
 
 def _load_candidates(gate: Gate) -> list[Any]:
+    return _CANDIDATES.rows(
+        project=gate.project_id, tool=gate.tool, repository=gate.repository_name, gate=gate.id
+    )
+
+
+def _select_candidates(project: UUID, tool: str, repository: str, gate: UUID) -> Any:
     plan = Body.objects.filter(entry=OuterRef("plan_position")).annotate(
         head=Substr("text", 1, _PLAN_CHARACTERS)
     )
-    near = Gate.objects.filter(
-        project=gate.project_id, tool=gate.tool, repository_name=gate.repository_name
-    )
-    annotated = near.exclude(id=gate.id).annotate(
+    near = Gate.objects.filter(project=project, tool=tool, repository_name=repository)
+    annotated = near.exclude(id=gate).annotate(
         head=Subquery(plan.values("head")),
         **{f"effect_{name}": F(f"effect__{name}") for name in (*REQUEST_IDENTITY, "ref")},
     )
-    return list(annotated.order_by("-opened_position")[:_MAX_CANDIDATES])
+    return annotated.order_by("-opened_position")[:_MAX_CANDIDATES]
+
+
+_CANDIDATES: Final = CompiledQuerySet(
+    _select_candidates, project=UUID, tool=str, repository=str, gate=UUID
+)
 
 
 def _similarity_degree(same: tuple[Any, ...], other: Any) -> int | None:

@@ -31,6 +31,7 @@ from approvals.views import drafts
 from approvals.voting import warned_proof
 from approvals.voting.eligibility import check_eligibility, load_current_requirement
 from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
 from ledger import resolutions, same_calls, violations
 from ledger.resolutions import Resolution
 from ledger.tools import cache
@@ -149,17 +150,24 @@ def gate_page(request: MemberRequest, gate: UUID) -> HttpResponse:
 
 def load_gate_of_request(request: MemberRequest, gate: UUID) -> Gate:
     """Load a gate of the current project with its status as of now. Raises Http404."""
+    gate_row: Gate
+    for gate_row in _GATE.rows(project=request.membership.project_id, gate=gate):
+        gate_row.status = deadlines.current_gate_status(gate_row, now_us())
+        return gate_row
+    raise Http404
+
+
+def _select_gate(project: UUID, gate: UUID) -> Any:
     firsts = {
         "first_of_agent": warnings.FIRST_OF_AGENT,
         "first_in_project": warnings.FIRST_IN_PROJECT,
     }
     named = same_calls.has_same_call(effect="effect_id", other="effect_id")
     joined = Gate.objects.select_related(*GATE_RELATIONS).annotate(named=named, **firsts)
-    gate_row = joined.filter(project=request.membership.project, id=gate).first()
-    if gate_row is None:
-        raise Http404
-    gate_row.status = deadlines.current_gate_status(gate_row, now_us())
-    return gate_row
+    return joined.filter(project=project, id=gate)
+
+
+_GATE: Final = CompiledQuerySet(_select_gate, project=UUID, gate=UUID)
 
 
 def gate_context(
