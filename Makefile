@@ -45,7 +45,7 @@ proxy: .venv/.tests .venv/.client ## run Gatebook behind a real nginx with docs/
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends nginx-light openssl; }
 	$(BIN)/python -m pytest tests/config/behind_nginx.py $(ARGS)
 
-bench: .venv/.tests .venv/.client ## measure, up to 40 minutes; QUICK=1 takes at most 4
+bench: .venv/.tests .venv/.client ## measure, up to 50 minutes; QUICK=1 takes at most 4
 	@$(BIN)/python -m evaluation.bench $(if $(QUICK),--quick) $(ARGS)
 
 slow: .venv/.tests ## try ordinary ingest beside 1,000 slow clients, on both databases; takes 3 minutes
