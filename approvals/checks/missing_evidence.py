@@ -48,7 +48,7 @@ _PLANNER: Final = re.compile(rf"(?<![a-z]){_PLANNERS}(?![a-z])")
 _READING_VERBS: Final = {"plan", "preview", "show", "validate", "output", "diff", "init", "fmt"}
 # A statement that changes rows, wherever one begins in a text.
 _MUTATION: Final = re.compile(
-    r"(?:^|[;(\"'\n])\s*(?:with\b.{0,2000}?\)\s*)?"
+    r"(?:^|[;(\"'\n])[^\S\n]*(?:with\b.{0,2000}?\)\s*)?"
     r"(?:update\s+\S+\s+(?:as\s+\w+\s+)?set|delete\s+from|insert\s+into|replace\s+into|merge\s+into"
     r"|truncate)\b",
     re.IGNORECASE | re.DOTALL,

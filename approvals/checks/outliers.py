@@ -497,7 +497,7 @@ def is_far(value: float, others: Sequence[float]) -> bool:
     """
     core = others[: max(MIN_OTHERS, ceil(len(others) * _SHARE))]
     middle = median(core)
-    if value <= 2 * core[-1] or value * middle <= core[-1] ** 2:
+    if value <= 2 * core[-1] or value * middle <= core[-1] * core[-1]:
         return False  # no farther from the largest than that is from the middle
     if value > _FAR * middle:
         return value >= _FAR

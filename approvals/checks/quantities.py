@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+MAX_NUMBER: Final = 1e100  # larger numbers are no quantities
 _MAX_CHARACTERS: Final = 48  # longer texts are no quantities
 _POWERS: Final = dict(zip("kmgtp", range(1, 6), strict=True))
 _BYTES: Final = {
@@ -59,7 +60,7 @@ def parse_quantity(value: Any, now_us: int = 0) -> Quantity | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return Quantity(float(value), "")
+        return Quantity(float(value), "") if abs(value) < MAX_NUMBER else None
     if not isinstance(value, str) or not 0 < len(value) <= _MAX_CHARACTERS:
         return None
     text = value.translate(_BLANKS).strip()

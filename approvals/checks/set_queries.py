@@ -1,4 +1,4 @@
-"""Load the pending requests that stand beside those of a page, to compare sets of one shape."""
+"""Load the requests that stand beside those of a page, to compare sets of one shape."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -42,7 +42,9 @@ _NEAR: Final = (
 
 
 def load_siblings(project: UUID, requests: Sequence[CheckedRequest]) -> list[CheckedRequest]:
-    """Load pending requests of the same agents and tools, near the newest of `requests`.
+    """Load waiting and approved requests of the same agents and tools, near those of a page.
+
+    What was approved still counts: the last of a set stands out after the others are approved.
 
     One query for a page. It reads at most 80 gates by index for one agent and tool, and at most
     16 gates for each of fifty.
@@ -69,7 +71,8 @@ def load_siblings(project: UUID, requests: Sequence[CheckedRequest]) -> list[Che
         " JOIN approvals_gate AS gate ON gate.id = near.id"
         " JOIN ledger_effect AS effect ON effect.id = gate.effect_id"
         " JOIN journal_body AS body ON body.entry_id = gate.plan_position"
-        f" WHERE gate.status = 'pending' AND gate.decide_by_us >= %s"
+        " WHERE (gate.status IN ('approved', 'used')"
+        "  OR (gate.status = 'pending' AND gate.decide_by_us >= %s))"
         f" AND length(body.text) <= {_PLAN_CHARACTERS}",
         [*parameters, now_us()],
     )

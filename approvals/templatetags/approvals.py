@@ -117,7 +117,12 @@ def entry_foot(row: Entry) -> SafeString:
 def check_flags(row: Entry) -> SafeString:
     """Render the results of the checks of a list entry, as shapes and words."""
     flags = [
-        format_markup('<span class="flag{}">{}{}</span>', _FLAG_STYLES[level], mark(shape), words)
+        format_markup(
+            '<span class="flag{}">{}{}</span>',
+            _FLAG_STYLES[level],
+            mark(shape),
+            untrusted_text.name_hidden_characters(words),
+        )
         for level, shape, words in list_row_flags(row.checks)
     ]
     return SafeString("\n".join(flags))

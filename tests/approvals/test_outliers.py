@@ -390,3 +390,9 @@ def test_the_batch_names_contradicted_phrases_by_letters() -> None:
     ]
     assert [row.number for row in table.alike] == [1, 2, 3]
     assert table.differ_by == ("volume",)
+
+
+@pytest.mark.parametrize("amounts", [[1e200, 1e200, 1.1e200, 1e300], [10**60, 10**60, 1, 10**63]])
+def test_enormous_numbers_are_compared_without_an_error(amounts: list[float]) -> None:
+    results = find_outliers(build_column("amount", amounts))
+    assert all(result.check == "stands_out" for _, result in results)

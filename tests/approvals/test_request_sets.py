@@ -71,12 +71,33 @@ def test_its_card_compares_it_with_the_others(volumes: list[Gate], rita: Reviewe
     assert "Stands out" not in rita.page(url_of(volumes[0]))
 
 
-def test_only_pending_requests_of_the_project_count(
+def test_denied_requests_do_not_count(
     inbox: InboxScenario, volumes: list[Gate], rita: Reviewer
 ) -> None:
     for gate in volumes[:3]:
         inbox.answer(gate, "carol", "deny", "not this one")
     assert "Stands out" not in rita.page(url_of(volumes[-1]))
+
+
+def test_the_last_of_a_set_stands_out_after_the_others_are_approved(
+    inbox: InboxScenario, volumes: list[Gate], rita: Reviewer
+) -> None:
+    for gate in volumes[:-1]:
+        assert inbox.answer(gate, "carol").refusal is None
+    text = plainly(rita.page(url_of(volumes[-1])))
+    assert f"5 others like it have {STAGING}; this one {PRODUCTION}." in text
+
+
+def test_a_hidden_character_in_the_name_of_an_argument_is_shown_as_a_token(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.declare("close", "reversible")
+    for number in range(5):
+        cluster = PRODUCTION if number == 4 else STAGING
+        close(inbox, f"h-{number}", arguments={"issue": number, "\u202ecluster": cluster})
+    html = rita.page(reverse("inbox"))
+    assert "stands out" in html
+    assert "\u202e" not in html
 
 
 def test_requests_of_other_arguments_are_not_folded_together(

@@ -247,6 +247,7 @@ _PATH_KEYS: Final = (
     "path", "filename", "file", "file_path", "filePath", "new_path", "name", "old_path"
 )  # fmt: skip
 _STATS: Final = frozenset(("stat", "diffstat", "diff_stat", "numstat", "shortstat"))
+_MAX_STAT: Final = 4_000  # characters of a list of changed files; the pattern is quadratic
 _STAT_LINE: Final = re.compile(
     r"^\s?(\S.*?)\s+\|\s+(?:\d+|Bin)\b|^(?:\d+|-)\t(?:\d+|-)\t(\S.*)$", re.M
 )
@@ -311,7 +312,7 @@ def _iterate_path_lists(where: str, value: Any, depth: int) -> Iterator[tuple[st
             yield f"{where}.{key}", _read_path_list(item)
             continue
         if name in _STATS and isinstance(item, str):
-            paths = [left or right for left, right in _STAT_LINE.findall(item[:20_000])]
+            paths = [left or right for left, right in _STAT_LINE.findall(item[:_MAX_STAT])]
             if paths:
                 yield f"{where}.{key}", paths
                 continue

@@ -14,6 +14,7 @@ from approvals.checks.claims.named_values import (
     iterate_values,
     split_into_words,
 )
+from approvals.checks.quantities import MAX_NUMBER
 
 # Nouns whose number is wrong if it is smaller, too.
 _TWO_WAYS: Final = build_word_set(
@@ -153,7 +154,7 @@ def _read_number(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return float(value)
+        return float(value) if abs(value) < MAX_NUMBER else None
     if isinstance(value, str) and re.fullmatch(r"\d{1,12}(?:\.\d{1,4})?", value.strip()):
         return float(value)
     return None
