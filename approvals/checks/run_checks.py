@@ -1,6 +1,8 @@
 """Run all checks on requests: load what they compare, in a constant number of queries."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -17,6 +19,8 @@ from approvals.checks.lookalikes import (
     load_name_facts,
 )
 
+log = logging.getLogger(__name__)
+CHECK_FAILED: Final = "check_failed"
 # Check -> what it finds. Votes store these keys; pages and docs list them.
 CHECKS: Final[dict[str, str]] = {
     LOOKALIKE: "A name has letters that look like others, or looks like a name used before.",
@@ -28,6 +32,7 @@ CHECKS: Final[dict[str, str]] = {
     "missing_evidence": "The rule wants evidence that the request does not carry.",
     "removed_commits": "A push is forced, and nobody sent the list of commits that it removes.",
     outliers.STANDS_OUT: "One of several alike has another cluster, account, owner or size.",
+    CHECK_FAILED: "A check could not compare the request.",
 }
 
 
@@ -48,14 +53,47 @@ def check_requests(
     results: dict[UUID, list[CheckResult]] = {request.gate: [] for request in requests}
     for request in requests:
         listed = results[request.gate]
-        listed += find_lookalikes(request, names)
-        listed += find_contradictions(request, seen[request.gate])
-        listed += earlier_denials.find_earlier_denials(request, denials)
-        listed += missing_evidence.find_missing_evidence(request, evidence)
-    for request, result in outliers.find_outliers(requests, siblings):
+        for check, find in (
+            (LOOKALIKE, partial(find_lookalikes, request, names)),
+            ("contradiction", partial(find_contradictions, request, seen[request.gate])),
+            (
+                earlier_denials.DENIED_BEFORE,
+                partial(earlier_denials.find_earlier_denials, request, denials),
+            ),
+            (
+                "missing_evidence",
+                partial(missing_evidence.find_missing_evidence, request, evidence),
+            ),
+        ):
+            listed += _run_check(check, find)
+    try:
+        apart = list(outliers.find_outliers(requests, siblings))
+    except Exception:
+        log.exception("a check failed: %s", outliers.STANDS_OUT)
+        apart = [(request, _describe_failure(outliers.STANDS_OUT)) for request in requests]
+    for request, result in apart:
         results[request.gate].append(result)
     return {
         gate: tuple(sorted(listed, key=lambda result: LEVELS.index(result.level)))
         for gate, listed in results.items()
         if listed
     }
+
+
+def _run_check(check: str, find: Callable[[], Iterable[CheckResult]]) -> list[CheckResult]:
+    """Return what a check finds; a check that fails is a warning, never an unreachable page."""
+    try:
+        return list(find())
+    except Exception:
+        log.exception("a check failed: %s", check)
+        return [_describe_failure(check)]
+
+
+def _describe_failure(check: str) -> CheckResult:
+    return CheckResult(
+        CHECK_FAILED,
+        "warning",
+        short="not checked",
+        title="A check failed on this request:",
+        sentence=f"It is unknown whether this holds: {CHECKS[check]} Compare it yourself.",
+    )
