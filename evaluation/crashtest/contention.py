@@ -111,7 +111,8 @@ def plan_gated_effect(api: Api, session: str, number: int) -> dict[str, Any]:
         "session": session,
         "effect_key": f"g{number}",
         "tool": "rig.gated",
-        "arguments": {"n": number},
+        # A call that was denied before would be warned about, and be approved in two steps.
+        "arguments": {"n": number, "note": session},
     }
     status, effect = api.post("/effects", plan, f"{session}-g{number}")
     if status != 201 or effect["answer"] != "wait":

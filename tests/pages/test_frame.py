@@ -249,7 +249,7 @@ def test_an_internal_error_names_its_time(
     def break_down(*_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("ledger.tools.registry.used_undeclared", break_down)
+    monkeypatch.setattr("ledger.tools.registry.list_undeclared_tools", break_down)
     client = organization.client("viewer")
     client.raise_request_exception = False
     answer = client.get("/tools/")
