@@ -1,4 +1,4 @@
-"""Poll of pages with a form about several requests: which of them have ended meanwhile."""
+"""Poll of pages with a form about several requests: which of them have ended."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
