@@ -3,7 +3,9 @@
 from django.urls import include, path
 
 urlpatterns = [
+    path("api/v1/hooks/", include("hooks.urls")),
     path("api/v1/", include("api.urls")),
+    path("v1/", include("traces.urls")),
 ]
 
 handler400 = "api.views.meta.handle_bad_request"

@@ -105,6 +105,8 @@ INSTALLED_APPS = [
     "investigation.apps.InvestigationConfig",
     "pages.apps.PagesConfig",
     "api.apps.ApiConfig",
+    "hooks.apps.HooksConfig",
+    "traces.apps.TracesConfig",
     "importers.apps.ImportersConfig",
     "config.apps.ConfigConfig",
 ]

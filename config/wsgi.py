@@ -25,11 +25,11 @@ from db.sqlite import connection_pool, wal_checkpointer
 from db.sqlite.write_queue import prioritize_person
 
 AGENTS_URLCONF = "config.api_urls"
-AGENTS_PREFIX = "/api/"
+AGENTS_PREFIXES = ("/api/", "/v1/")
 
 
 class AgentsHandler(WSGIHandler):
-    """Django without middleware and with the agents' URLconf, for /api/.
+    """Django without middleware and with the agents' URLconf, for /api/ and /v1/.
 
     Agents need no login sessions, cookies or CSRF tokens, and the middleware costs more than
     storing an event. The URLconf's handler404 and handler500 shape the errors.
@@ -54,7 +54,7 @@ def _dispatcher() -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
     people, agents = WSGIHandler(), AgentsHandler()
 
     def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if environ.get("PATH_INFO", "").startswith(AGENTS_PREFIX):
+        if environ.get("PATH_INFO", "").startswith(AGENTS_PREFIXES):
             return agents(environ, start_response)
         with prioritize_person():
             return people(environ, start_response)

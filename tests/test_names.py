@@ -12,6 +12,8 @@ PACKAGES: Final = (
     "config",
     "pages",
     "importers",
+    "hooks",
+    "traces",
     "api",
     "investigation",
     "monitoring",
@@ -23,6 +25,7 @@ PACKAGES: Final = (
     "sessions",
     "accounts",
     "web",
+    "shell",
     "journal",
     "db",
 )

@@ -15,7 +15,7 @@ from django.http import parse_cookie
 from accounts import tokens
 from api.endpoint import BATCH_BYTES
 
-AGENTS_PREFIX: Final = "/api/"
+AGENTS_PREFIXES: Final = ("/api/", "/v1/")
 _ARTIFACT_BYTES: Final = re.compile(r"/api/v1/artifacts/[^/]+/bytes", re.ASCII)
 
 
@@ -23,7 +23,7 @@ def find_most_bytes(path: str) -> int:
     """Return the largest body that any view at `path` reads."""
     if _ARTIFACT_BYTES.fullmatch(path):
         return max(settings.GATEBOOK_ARTIFACT_BYTES, BATCH_BYTES)
-    return BATCH_BYTES if path.startswith(AGENTS_PREFIX) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    return BATCH_BYTES if path.startswith(AGENTS_PREFIXES) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 
 
 def is_known(path: str, authorization: str, cookie: str) -> bool:
@@ -32,7 +32,7 @@ def is_known(path: str, authorization: str, cookie: str) -> bool:
     Checks no permissions. Runs in a thread of the application and closes its database connection.
     """
     try:
-        if path.startswith(AGENTS_PREFIX):
+        if path.startswith(AGENTS_PREFIXES):
             return tokens.authenticate_token(authorization) is not None
         key = parse_cookie(cookie).get(settings.SESSION_COOKIE_NAME)
         return bool(key) and SESSION_KEY in SessionStore(key)

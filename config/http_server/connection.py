@@ -406,7 +406,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._pause()
         request.keep_alive = False
-        if request.path.startswith(body_limits.AGENTS_PREFIX) and request.cut in (
+        if request.path.startswith(body_limits.AGENTS_PREFIXES) and request.cut in (
             TOO_LARGE[1],
             UNKNOWN[1],
         ):

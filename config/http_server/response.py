@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 import orjson
 
-from config.http_server.body_limits import AGENTS_PREFIX
+from config.http_server.body_limits import AGENTS_PREFIXES
 from config.http_server.request import Request
 from config.http_server.spool import FileContent, OutgoingContent
 
@@ -115,7 +115,7 @@ def make_refusal(
 ) -> bytes:
     """Return a complete response of the server's own, which ends the connection."""
     phrase = HTTPStatus(status).phrase
-    if path.startswith(AGENTS_PREFIX):
+    if path.startswith(AGENTS_PREFIXES):
         kind = "application/problem+json"
         problem = {
             "type": "about:blank",

@@ -27,6 +27,8 @@ APPS: Final = (
     "display",
     "recovery",
     "importers",
+    "hooks",
+    "traces",
     "pages",
     "config",
 )
