@@ -238,7 +238,7 @@ class _Agent:
                 "effect_key": f"call-{self.number}",
                 "turn": f"turn-{self.number}",
                 "tool": "git.push",
-                "arguments": {"ref": "main", "number": self.number, "note": "x" * 300},
+                "arguments": {"ref": self.name, "number": self.number, "note": "x" * 300},
             }
             self._post("/api/v1/effects", body)
         elif self.command == "dispatch":
