@@ -3,10 +3,10 @@
 No act runs before Gatebook has answered the dispatch with a 2xx.
 """
 
+import asyncio
 import subprocess
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
@@ -24,7 +24,7 @@ from gatebook_client.errors import (
     SessionEnded,
     WaitTimeout,
 )
-from gatebook_client.http import HttpClient, Response
+from gatebook_client.http import AsyncHttpClient, Response
 from gatebook_client.lease import Lease
 from gatebook_client.types import (
     ENDED,
@@ -38,10 +38,11 @@ from gatebook_client.types import (
     Verdict,
     to_sendable_json,
 )
+from gatebook_client.waiting import Limits
 
 TIMEOUTS = (TimeoutError, subprocess.TimeoutExpired, httpx.TimeoutException)
 _REPLAN_CODES = ("GATE_PENDING", "GATE_GONE", "NO_PERMISSION", "ALREADY_DISPATCHED", "key_reuse")
-_REFUSED_REASONS = (
+REFUSED_REASONS = (
     "denied",
     "denied_session",
     "expired",
@@ -60,10 +61,10 @@ class EffectSession(Protocol):
     id: str
     process: str
     status: str
-    http: HttpClient
+    http: AsyncHttpClient
     lease: Lease | None
 
-    def check_active(self) -> None:
+    async def check_active(self) -> None:
         """Raise unless this process may still begin an effect."""
 
 
@@ -71,7 +72,7 @@ class EffectSession(Protocol):
 class EffectRequest:
     """One effect to perform.
 
-    `plan` is the request body of the plan, without the session. `until` is a monotonic time.
+    `plan` is the request body of the plan, without the session.
     """
 
     tool: str
@@ -81,7 +82,7 @@ class EffectRequest:
     probe: Probe | None = None
     undo: Undo | None = None
     compensates: str = ""
-    until: float | None = None
+    limits: Limits = field(default_factory=Limits)
     on_wait: Callable[[str, Json], object] = lambda _reason, _answer: None
     on_dispatch: Callable[[Json, float], object] = lambda _answer, _sent_at: None
     # Effects of other sessions with the same call, already passed to `on_wait`.
@@ -115,35 +116,43 @@ class Attempts:
     # Key and body of each dispatch without an answer, by effect.
     _dispatches: dict[str, tuple[str, Json]] = field(default_factory=dict)
     _unsent_reports: list[tuple[str, Json, str]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._reporting = self.session.http.io.lock()
 
     def epoch_json(self) -> Json:
         """Return the lease epoch as a field of a request body, or nothing without a lease."""
         return {} if self.session.lease is None else {"lease_epoch": self.session.lease.epoch}
 
-    def retry_while_paused(
-        self, request: EffectRequest, command: Callable[[], Response]
+    async def retry_while_paused(
+        self, request: EffectRequest, command: Callable[[], Awaitable[Response]]
     ) -> Response:
         """Send a command; retry while a stop is in force or plans are paced (429)."""
         wait_reported = False
         while True:
-            self.session.check_active()
+            await self.session.check_active()
             try:
-                return command()
+                return await command()
             except ServerUnavailable as error:
                 raise error.with_consequence(f"{request.name} was not begun.") from error
             except Refused as refusal:
                 self.raise_if_ended(refusal)
-                if refusal.code != "STOPPED" and refusal.status != 429:
+                reason = waiting.get_pause_reason(refusal)
+                if not reason:
                     raise
                 if not wait_reported:
-                    request.on_wait(
-                        "stop" if refusal.code == "STOPPED" else "pace", refusal.problem
-                    )
+                    request.on_wait(reason, refusal.problem)
                 wait_reported = True
                 pause_s = float(refusal.problem.get("retry_after_s") or waiting.PAUSE_S)
-                waiting.sleep_or_raise(
-                    self.session, pause_s, request.until, f"{request.name}: {refusal.sentence}."
+                sentence = f"{request.name}: {refusal.sentence}."
+                until_us = None if reason == "stop" else refusal.retry_at_us
+                await waiting.sleep_or_raise(
+                    self.session,
+                    pause_s,
+                    request.limits,
+                    sentence,
+                    reason=reason,
+                    until_us=until_us,
                 )
 
     def raise_if_ended(self, refusal: Refused) -> None:
@@ -161,7 +170,7 @@ class Attempts:
             self.session.lease.lost = True
         raise LeaseLost(f"{refusal.sentence}; nothing was begun.") from refusal
 
-    def dispatch(
+    async def dispatch(
         self, effect: str, request: EffectRequest, replays: int = 0
     ) -> EffectResult | None:
         """Use the permission and run the act.
@@ -184,68 +193,61 @@ class Attempts:
         self._dispatches[effect] = key, body
         sent_at = time.monotonic()
         try:
-            response = self.retry_while_paused(
+            response = await self.retry_while_paused(
                 request,
                 lambda: self.session.http.post(f"/effects/{effect}/dispatch", body, key=key),
             )
         except Refused as refusal:
             self._dispatches.pop(effect, None)
-            if (
-                refusal.code in ("GATE_DENIED", "GATE_EXPIRED")
-                or refusal.reason in _REFUSED_REASONS
-            ):
+            if refusal.code in ("GATE_DENIED", "GATE_EXPIRED") or refusal.reason in REFUSED_REASONS:
                 raise PermissionRefused(effect, refusal.reason or "denied") from refusal
             if refusal.code in _REPLAN_CODES:
                 return None
             raise
         self._dispatches.pop(effect, None)
-        if not self._may_still_act(effect, response.body, sent_at):
+        if not await self._may_still_act(effect, response.body, sent_at):
             return None
         request.on_dispatch(response.body, sent_at)
-        return self._run_act(effect, response.body, request)
+        return await self._run_act(effect, response.body, request)
 
-    def _may_still_act(self, effect: str, dispatch: Json, sent_at: float) -> bool:
+    async def _may_still_act(self, effect: str, dispatch: Json, sent_at: float) -> bool:
         """Return whether the act may begin, and report the attempt as rejected if not.
 
         A process that slept after the dispatch may count as dead and may have been replaced. The
         report is certain: this process knows that it did not act. Raises LeaseLost,
         ServerUnavailable.
         """
-        path, attempt = f"/effects/{effect}", int(dispatch["attempt"])
+        attempt = int(dispatch["attempt"])
         too_late = WaitTimeout(
             f"not begun: {MAX_DISPATCH_AGE_S} s passed between the dispatch and the act", effect
         )
         try:
-            self.session.check_active()
+            await self.session.check_active()
         except GatebookError as error:
-            self._report_failure(path, attempt, "rejected", error)
+            await self._report_failure(effect, attempt, "rejected", error)
             raise
         if time.monotonic() - sent_at <= MAX_DISPATCH_AGE_S:
             return True
-        self._report_failure(path, attempt, "rejected", too_late)
+        await self._report_failure(effect, attempt, "rejected", too_late)
         return False
 
-    def _run_act(self, effect: str, dispatch: Json, request: EffectRequest) -> EffectResult:
-        attempt, path = int(dispatch["attempt"]), f"/effects/{effect}"
+    async def _run_act(self, effect: str, dispatch: Json, request: EffectRequest) -> EffectResult:
+        attempt = int(dispatch["attempt"])
         try:
-            result = Result.from_return_value(request.act(str(dispatch.get("remote_key") or "")))
+            returned = request.act(str(dispatch.get("remote_key") or ""))
+            result = Result.from_return_value(await self.session.http.io.settle(returned))
         except Rejected as rejection:
-            self._report_failure(path, attempt, "rejected", rejection)
+            await self._report_failure(effect, attempt, "rejected", rejection)
             raise
         except TIMEOUTS as error:
-            self._report_failure(path, attempt, "timeout", error)
+            await self._report_failure(effect, attempt, "timeout", error)
+            raise
+        except GeneratorExit:  # the event loop is gone, and nothing can be sent
             raise
         except BaseException as error:
-            self._report_failure(path, attempt, "error", error)
+            await self._report_failure(effect, attempt, "error", error)
             raise
-        body: Json = {
-            "attempt": attempt,
-            "outcome": result.outcome,
-            "result": to_sendable_json(result.result),
-        } | self.epoch_json()
-        if result.reference:
-            body["external_reference"] = result.reference[:300].encode("utf-8", "replace").decode()
-        answer = self._report_result(f"{path}/acknowledge", body, request)
+        answer = await self.acknowledge(effect, attempt, result, request.name)
         performed = EffectResult.from_json(answer.body, result.result)
         if answer.status == 202 and self.session.lease is not None:
             self.session.lease.lost = True
@@ -256,54 +258,72 @@ class Attempts:
             raise LeaseLost(sentence, performed)
         return performed
 
-    def _report_result(self, path: str, body: Json, request: EffectRequest) -> Response:
-        key = new_key()
+    async def acknowledge(self, effect: str, attempt: int, result: Result, name: str) -> Response:
+        """Report that an attempt happened; `name` is the effect's in messages.
+
+        A report that cannot be sent now is kept, and sent by the next call.
+        """
+        body: Json = {
+            "attempt": attempt,
+            "outcome": result.outcome,
+            "result": to_sendable_json(result.result),
+        } | self.epoch_json()
+        if result.reference:
+            body["external_reference"] = result.reference[:300].encode("utf-8", "replace").decode()
+        path, key = f"/effects/{effect}/acknowledge", new_key()
         try:
-            return self.session.http.post(path, body, key=key)
+            return await self.session.http.post(path, body, key=key)
         except ServerUnavailable as error:
             self._unsent_reports.append((path, body, key))
-            sentence = (
-                f"{request.name} was done; only the report is missing. The next call sends it."
-            )
+            sentence = f"{name} was done; only the report is missing. The next call sends it."
             raise ServerUnavailable(error.reason, sentence, acted=True) from error
         except Refused as refusal:
             if refusal.status != 422 or "result" not in body:
                 raise
             # The act happened, so it must be reported even if its result is refused.
             left_out = {"left_out": f"refused: {refusal.code}"}
-            return self.session.http.post(path, body | {"result": left_out})
+            return await self.session.http.post(path, body | {"result": left_out})
 
-    def _report_failure(self, path: str, attempt: int, reason: str, error: BaseException) -> None:
+    async def _report_failure(
+        self, effect: str, attempt: int, reason: str, error: BaseException
+    ) -> None:
         """Report a failed attempt.
 
         If the report itself fails, a note is added to the error of the act.
         """
-        detail = (
-            (str(error) if reason == "rejected" else repr(error))[:_DETAIL_CHARS]
-            .encode("utf-8", "replace")
-            .decode()
-        )
-        body: Json = {"attempt": attempt, "reason": reason, "detail": detail} | self.epoch_json()
-        key = new_key()
+        detail = str(error) if reason == "rejected" else repr(error)
         # Other exceptions (KeyboardInterrupt, SystemExit) end the process: do not delay that.
-        patience_s = None if isinstance(error, Exception) else 2.0
+        is_urgent = not isinstance(error, Exception | asyncio.CancelledError)
         try:
-            self.session.http.post(f"{path}/fail", body, key=key, patience_s=patience_s)
+            await self.send_failure(effect, attempt, reason, detail, 2.0 if is_urgent else None)
         except ServerUnavailable as unavailable:
-            self._unsent_reports.append((f"{path}/fail", body, key))
             error.add_note(
                 f"The failure of this attempt ({reason}) could not be reported: {unavailable}"
             )
         except Refused as refusal:
             error.add_note(f"Gatebook refused the report of this failure ({reason}): {refusal}")
 
-    def send_unsent_reports(self) -> None:
+    async def send_failure(
+        self, effect: str, attempt: int, reason: str, detail: str, patience_s: float | None = None
+    ) -> Response:
+        """Report a failed attempt; one that cannot be sent now is sent by the next call."""
+        body: Json = {"attempt": attempt, "reason": reason} | self.epoch_json()
+        if detail:
+            body["detail"] = detail[:_DETAIL_CHARS].encode("utf-8", "replace").decode()
+        path, key = f"/effects/{effect}/fail", new_key()
+        try:
+            return await self.session.http.post(path, body, key=key, patience_s=patience_s)
+        except ServerUnavailable:
+            self._unsent_reports.append((path, body, key))
+            raise
+
+    async def send_unsent_reports(self) -> None:
         """Send the reports that could not be sent before. Raises ServerUnavailable."""
-        with self._lock:
+        async with self._reporting:
             while self._unsent_reports:
                 path, body, key = self._unsent_reports[0]
                 try:
-                    self.session.http.post(path, body, key=key)
+                    await self.session.http.post(path, body, key=key)
                 except ServerUnavailable as error:
                     raise error.with_consequence(
                         "Nothing was begun: earlier results could not be reported yet."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class Refused(GatebookError):
         self.code = str(problem.get("code") or "refused")
         self.reason = str(problem.get("reason") or "")
         self.sentence = str(problem.get("detail") or problem.get("title") or "Refused").rstrip(".")
+        # When to ask again, on this machine's clock.
+        pause_s = float(problem.get("retry_after_s") or 0)
+        self.retry_at_us = int((time.time() + pause_s) * 1_000_000) if pause_s else None
         where = f" at {problem['pointer']}" if problem.get("pointer") else ""
         super().__init__(f"{self.sentence} ({self.code}{where}, HTTP {status})")
 
@@ -97,6 +101,32 @@ class WaitTimeout(GatebookError):
     def __init__(self, sentence: str, effect: str = "") -> None:
         super().__init__(sentence)
         self.effect = effect
+
+
+class NotYet(WaitTimeout):
+    """Permission is not there yet, or an earlier request may still be under way; nothing was begun.
+
+    `reason` says what is waited for: `people` (a gate), `stop`, `in_flight_window`, `pace`,
+    `breaker`, `lease`, `probe`. `until_us` is when that ends at the latest, on the server's clock,
+    if it is known: for `people` the gate expires then. `gate` is the id of the gate, `gate_url` its
+    page, `effect` the id of the effect, if there is one.
+    """
+
+    def __init__(
+        self,
+        sentence: str,
+        effect: str = "",
+        *,
+        reason: str,
+        until_us: int | None = None,
+        gate: str = "",
+        gate_url: str = "",
+    ) -> None:
+        super().__init__(sentence, effect)
+        self.reason = reason
+        self.until_us = until_us
+        self.gate = gate
+        self.gate_url = gate_url
 
 
 class LeaseHeld(GatebookError):

@@ -21,7 +21,8 @@ from types import FrameType
 
 from gatebook_client import watcher
 from gatebook_client.client import Client
-from gatebook_client.errors import OpenWork, Rejected, WaitTimeout
+from gatebook_client.errors import GatebookError, NotYet, OpenWork, Rejected, WaitTimeout
+from gatebook_client.sessions import Session
 from gatebook_client.types import AttemptInfo, Json, ProbeAnswer, Result
 
 NOT_FOUND, NOT_RUN = 127, 126
@@ -116,6 +117,12 @@ def run(client: Client, options: argparse.Namespace) -> int:
         except Rejected as rejection:
             sys.stderr.write(f"gatebook: {rejection}; nothing was done\n")
             return NOT_FOUND if isinstance(rejection.__cause__, FileNotFoundError) else NOT_RUN
+        except (NotYet, KeyboardInterrupt) as error:
+            if isinstance(error, NotYet):
+                error = _explain_later(error, options)
+            if not options.session and not options.key:
+                _withdraw(s, call_id)
+            raise error from None
         except subprocess.TimeoutExpired as error:
             sys.stderr.write(f"gatebook: {error}; its outcome is unknown\n")
             return TIMED_OUT
@@ -126,6 +133,34 @@ def run(client: Client, options: argparse.Namespace) -> int:
         f"({performed.reference or performed.outcome})\n"
     )
     return 0 if performed.ok else 1
+
+
+def _explain_later(later: NotYet, options: argparse.Namespace) -> NotYet:
+    """Add to the error what becomes of the request."""
+    kept = options.session or options.key
+    sentence = (
+        "Run the same command again to continue; until then the request stays in the inbox, and it "
+        "expires by itself."
+        if kept
+        else "Its request is withdrawn. Use --session to continue a command later."
+    )
+    return NotYet(
+        f"{later} {sentence}",
+        later.effect,
+        reason=later.reason,
+        until_us=later.until_us,
+        gate=later.gate,
+        gate_url=later.gate_url,
+    )
+
+
+def _withdraw(session: Session, call_id: str) -> None:
+    """Supersede what was planned and end the session: no later command can continue it."""
+    with suppress(GatebookError):
+        planned = session.find_effect(call_id=call_id)
+        session.http.post(f"/effects/{planned.effect}/supersede", {})
+    with suppress(GatebookError):
+        session.end("cancelled")
 
 
 def _is_text(argument: str) -> bool:

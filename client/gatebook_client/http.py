@@ -1,8 +1,6 @@
 """HTTP requests, each under one idempotency key, retried until answered."""
 
 import json
-import os
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from gatebook_client.blocking import Blocking, BlockingIo, Io, to_blocking
 from gatebook_client.effect_keys import new_key
 from gatebook_client.errors import Refused, ServerUnavailable
 from gatebook_client.types import Json
@@ -31,8 +30,80 @@ class Response:
     now_us: int | None = None
 
 
-class HttpClient:
-    """Sends requests to the Gatebook at `url`.
+class AsyncHttpClient:
+    """Sends requests to the Gatebook at `url`, and waits by its `io`."""
+
+    def __init__(self, url: str, token: str, *, patience_s: float, io: Io) -> None:
+        self.url = url.rstrip("/")
+        self.patience_s = patience_s
+        self.io = io
+        self._token = token
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for some time."""
+        await self.io.sleep(seconds)
+
+    async def get(self, /, path: str, *, timeout_s: float = TIMEOUT_S, **params: Any) -> Response:
+        """Read; empty parameters are left out. Raises ServerUnavailable, Refused."""
+        params = {name: value for name, value in params.items() if value not in ("", None)}
+        _encode_body(params)
+        return await self._ask("GET", path, timeout_s=timeout_s, params=params)
+
+    async def post(
+        self,
+        path: str,
+        body: Json | list[Json],
+        *,
+        key: str = "",
+        patience_s: float | None = None,
+        keyless: bool = False,
+    ) -> Response:
+        """Send one command, under `key` or a new one. Raises ServerUnavailable, Refused."""
+        headers = {} if keyless else {"Idempotency-Key": key or new_key()}
+        headers["Content-Type"] = "application/json"
+        return await self._ask(
+            "POST", path, headers=headers, content=_encode_body(body), patience_s=patience_s
+        )
+
+    async def put(self, path: str, content: bytes) -> Response:
+        """Store bytes. Raises ServerUnavailable, Refused."""
+        headers = {"Content-Type": "application/octet-stream"}
+        return await self._ask("PUT", path, headers=headers, content=content, timeout_s=60)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.io.close()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float | None = None,
+        **request: Any,
+    ) -> Response:
+        patience_s = self.patience_s if patience_s is None else patience_s
+        until, wait_s = 0.0, FIRST_RETRY_S
+        while True:
+            try:
+                response = await self.io.request(method, path, timeout=timeout_s, **request)
+            except httpx.TransportError as error:
+                reason, retry_after_s = str(error) or type(error).__name__, 0.0
+            else:
+                if response.status_code not in RETRY_STATUSES:
+                    return _read(response)
+                reason, retry_after_s = f"HTTP {response.status_code}", _retry_after_s(response)
+            # Counted from the first failure: a long poll may have taken long before.
+            until = until or time.monotonic() + patience_s
+            if time.monotonic() + max(wait_s, retry_after_s) > until:
+                raise ServerUnavailable(f"Gatebook does not answer at {self.url} ({reason}).")
+            await self.sleep(max(wait_s, retry_after_s))
+            wait_s = min(2 * wait_s, MAX_RETRY_S)
+
+
+class HttpClient(Blocking[AsyncHttpClient]):
+    """Sends requests to the Gatebook at `url`, and blocks until they are answered.
 
     Safe for threads; a forked child opens connections of its own.
     """
@@ -46,101 +117,35 @@ class HttpClient:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        if not url or not token:
-            missing = (
-                "an address (url, or GATEBOOK_URL)"
-                if not url
-                else "a token (token, or GATEBOOK_TOKEN)"
-            )
-            raise ValueError(f"Gatebook needs {missing}.")
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(
-                f"The address {url} is not valid. It must begin with http:// or https://."
-            )
-        self.url = url.rstrip("/")
-        self.patience_s = patience_s
-        self.sleep = sleep
-        self._token = token
-        self._transport = transport
-        self._http: httpx.Client | None = None
-        self._pid = 0
+        io = BlockingIo(token, check_address(url, token), transport, sleep)
+        super().__init__(AsyncHttpClient(url, token, patience_s=patience_s, io=io))
+        self.io = io
 
-    def get(self, path: str, *, timeout_s: float = TIMEOUT_S, **params: Any) -> Response:
-        """Read; empty parameters are left out. Raises ServerUnavailable, Refused."""
-        params = {name: value for name, value in params.items() if value not in ("", None)}
-        _encode_body(params)
-        return self._ask("GET", path, timeout_s=timeout_s, params=params)
+    get = to_blocking(AsyncHttpClient.get)
+    post = to_blocking(AsyncHttpClient.post)
+    put = to_blocking(AsyncHttpClient.put)
+    sleep = to_blocking(AsyncHttpClient.sleep)
+    close = to_blocking(AsyncHttpClient.close)
 
-    def post(
-        self,
-        path: str,
-        body: Json,
-        *,
-        key: str = "",
-        patience_s: float | None = None,
-        keyless: bool = False,
-    ) -> Response:
-        """Send one command, under `key` or a new one. Raises ServerUnavailable, Refused."""
-        headers = {} if keyless else {"Idempotency-Key": key or new_key()}
-        headers["Content-Type"] = "application/json"
-        return self._ask(
-            "POST", path, headers=headers, content=_encode_body(body), patience_s=patience_s
+    @property
+    def url(self) -> str:
+        """The address of Gatebook."""
+        return self.core.url
+
+
+def check_address(url: str, token: str) -> str:
+    """Return the address of the API at `url`. Raises ValueError without address or token."""
+    if not url or not token:
+        missing = (
+            "an address (url, or GATEBOOK_URL)" if not url else "a token (token, or GATEBOOK_TOKEN)"
         )
-
-    def put(self, path: str, content: bytes) -> Response:
-        """Store bytes. Raises ServerUnavailable, Refused."""
-        headers = {"Content-Type": "application/octet-stream"}
-        return self._ask("PUT", path, headers=headers, content=content, timeout_s=60)
-
-    def close(self) -> None:
-        """Close the connections."""
-        if self._http is not None and self._pid == os.getpid():
-            self._http.close()
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        patience_s: float | None = None,
-        **request: Any,
-    ) -> Response:
-        patience_s = self.patience_s if patience_s is None else patience_s
-        until, wait_s = 0.0, FIRST_RETRY_S
-        while True:
-            try:
-                response = self._client().request(method, path, timeout=timeout_s, **request)
-            except httpx.TransportError as error:
-                reason, retry_after_s = str(error) or type(error).__name__, 0.0
-            else:
-                if response.status_code not in RETRY_STATUSES:
-                    return _read(response)
-                reason, retry_after_s = f"HTTP {response.status_code}", _retry_after_s(response)
-            # Counted from the first failure: a long poll may have taken long before.
-            until = until or time.monotonic() + patience_s
-            if time.monotonic() + max(wait_s, retry_after_s) > until:
-                raise ServerUnavailable(f"Gatebook does not answer at {self.url} ({reason}).")
-            self.sleep(max(wait_s, retry_after_s))
-            wait_s = min(2 * wait_s, MAX_RETRY_S)
-
-    def _client(self) -> httpx.Client:
-        if self._http is None or self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._http = httpx.Client(
-                base_url=f"{self.url}/api/v1",
-                headers={"Authorization": f"Bearer {self._token}"},
-                transport=self._transport,
-                # Loading the CA certificates is slow, and without TLS they are not needed.
-                verify=True
-                if self.url.startswith("https:")
-                else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-                trust_env=False,
-            )
-        return self._http
+        raise ValueError(f"Gatebook needs {missing}.")
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"The address {url} is not valid. It must begin with http:// or https://.")
+    return f"{url.rstrip('/')}/api/v1"
 
 
-def _encode_body(body: Json) -> bytes:
+def _encode_body(body: Json | list[Json]) -> bytes:
     """Encode a body as UTF-8 JSON.
 
     Raises ValueError for NaN, and Refused, as Gatebook would, for half of a surrogate pair.

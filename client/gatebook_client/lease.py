@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from gatebook_client.errors import LeaseHeld, LeaseLost, Refused, ServerUnavailable, SessionEnded
-from gatebook_client.http import HttpClient
+from gatebook_client.http import AsyncHttpClient, HttpClient
 from gatebook_client.types import Json
 
 HEARTBEATS_PER_TTL = 3  # two may get lost before the lease expires
@@ -65,8 +65,8 @@ class Lease:
         return time.monotonic() - self._confirmed_at > self.ttl_s
 
 
-def acquire_lease(
-    http: HttpClient,
+async def acquire_lease(
+    http: AsyncHttpClient,
     session: str,
     process: str,
     ttl_s: int,
@@ -88,7 +88,7 @@ def acquire_lease(
     }
     sent_at = time.monotonic()
     try:
-        return Lease(http.post("/leases", body).body, sent_at)
+        return Lease((await http.post("/leases", body)).body, sent_at)
     except Refused as refusal:
         if refusal.code == "SESSION_ENDED":
             raise SessionEnded from refusal
@@ -169,7 +169,7 @@ class HeartbeatSender:
                 self.send()
 
 
-def ensure_lease(http: HttpClient, lease: Lease) -> None:
+async def ensure_lease(http: AsyncHttpClient, lease: Lease) -> None:
     """Raise LeaseLost unless this process has the lease.
 
     A lease that may have expired is renewed first.
@@ -177,7 +177,7 @@ def ensure_lease(http: HttpClient, lease: Lease) -> None:
     if not lease.lost and lease.may_have_expired():
         sent_at = time.monotonic()
         try:
-            http.post(f"/leases/{lease.id}/renew", {"epoch": lease.epoch})
+            await http.post(f"/leases/{lease.id}/renew", {"epoch": lease.epoch})
         except Refused as refusal:
             if refusal.code != "LEASE_LOST":
                 raise

@@ -9,6 +9,7 @@ from gatebook_client.attempts import EffectRequest
 from gatebook_client.effects import Effects, list_unsettled_effects, load_plan
 from gatebook_client.errors import HumanDecisionRequired, PermissionRefused, Rejected, WaitTimeout
 from gatebook_client.types import Act, Json, Probe, Undo, Verdict
+from gatebook_client.waiting import Limits
 
 
 @dataclass(frozen=True)
@@ -76,42 +77,42 @@ class Recovery:
         return "\n".join(map(str, self.steps)) or "Nothing was open."
 
 
-def recover(
+async def recover(
     effects: Effects,
     handlers: Mapping[str, ToolHandlers],
     acts: Mapping[str, Act],
-    until: float | None,
+    limits: Limits,
 ) -> Recovery:
     """Settle what earlier processes left open.
 
     `acts` maps effect keys to the functions that repeat them.
     """
-    effects.send_unsent_reports()
+    await effects.send_unsent_reports()
     recovery, settled_ids = Recovery(), set[str]()
-    for effect in list_unsettled_effects(effects):
+    for effect in await list_unsettled_effects(effects):
         if effect["id"] not in settled_ids:
             settled_ids.add(effect["id"])
             recovery.steps.append(
-                _settle(
+                await _settle(
                     effects,
                     effect,
                     handlers.get(str(effect.get("tool")), ToolHandlers()),
                     acts,
-                    until,
+                    limits,
                 )
             )
     return recovery
 
 
-def _settle(
+async def _settle(
     effects: Effects,
     effect_json: Json,
     handlers: ToolHandlers,
     acts: Mapping[str, Act],
-    until: float | None,
+    limits: Limits,
 ) -> Step:
     effect, key = str(effect_json["id"]), str(effect_json.get("effect_key") or "")
-    verdict = effects.verdict(effect)
+    verdict = await effects.verdict(effect)
 
     def step(result: str, because: str = "") -> Step:
         explanation = because or verdict.sentence or verdict.reason
@@ -125,40 +126,43 @@ def _settle(
             explanation,
         )
 
-    plan = load_plan(effects, effect) if verdict.answer not in ("skip", "execute", "ask") else {}
+    plan = (
+        await load_plan(effects, effect) if verdict.answer not in ("skip", "execute", "ask") else {}
+    )
     request = EffectRequest(
         str(effect_json.get("tool") or ""), plan.get("arguments"), _nothing, {"effect_key": key}
     )
-    request.probe, request.undo, request.until = handlers.probe, handlers.undo, until
+    request.probe, request.undo, request.limits = handlers.probe, handlers.undo, limits
     act = acts.get(key) or _again(handlers, plan)
     try:
         while True:
-            effects.session.check_active()
+            await effects.session.check_active()
             if verdict.answer == "compensate" or verdict.reason == "COMP_RESUME":
-                effects.undo_attempt(verdict, request)
+                await effects.undo_attempt(verdict, request)
                 return step("undone")
             if verdict.answer == "probe":
-                verdict = effects.run_probe(verdict, request)
+                verdict = await effects.run_probe(verdict, request)
                 if verdict.answer == "probe":
-                    waiting.sleep_or_raise(
+                    await waiting.sleep_or_raise(
                         effects.session,
                         waiting.PAUSE_S,
-                        until,
+                        limits,
                         f"{request.name} is being probed",
                         effect,
+                        reason="probe",
                     )
             elif verdict.answer == "wait" and verdict.reason == "GATE_PENDING":
                 return step("due", verdict.sentence or "waiting for approval; nothing was begun")
             elif verdict.answer == "wait":
-                verdict = effects.wait_for_verdict(verdict, request)
+                verdict = await effects.wait_for_verdict(verdict, request)
             elif verdict.answer == "replay" and act is not None and not verdict.needs_permission:
                 request.act = act
                 request.plan |= {
                     name: plan[name] for name in ("free_text", "preconditions") if plan.get(name)
                 }
-                if effects.execute_verdict(verdict, request) is not None:
+                if await effects.execute_verdict(verdict, request) is not None:
                     return step("replayed")
-                verdict = effects.verdict(effect)
+                verdict = await effects.verdict(effect)
             elif verdict.answer == "skip":
                 closed = verdict.reason in ("GATE_DENIED", "GATE_EXPIRED", "ATTEMPTS_SPENT")
                 return step("refused" if closed else "found")

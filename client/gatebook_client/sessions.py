@@ -1,308 +1,98 @@
 """Sessions: one run of a program, identified by a key that its later processes use too."""
 
-import inspect
-import os
-import secrets
-import threading
-import time
-import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from gatebook_client import effect_keys, lease
-from gatebook_client.attempts import EffectRequest
-from gatebook_client.effects import Effects, list_open_effects
-from gatebook_client.errors import (
-    ForkError,
-    GatebookError,
-    LeaseHeld,
-    OpenWork,
-    Refused,
-    SessionClosed,
-    SessionEnded,
-)
-from gatebook_client.http import HttpClient, Response
-from gatebook_client.lease import HeartbeatSender, Lease
-from gatebook_client.recovery import Recovery, ToolHandlers, recover
-from gatebook_client.types import ENDED, Act, Compensate, EffectResult, Json, Probe, to_undo
+from gatebook_client.async_sessions import AsyncSession, decorate_act
+from gatebook_client.blocking import run_blocking, to_blocking
+from gatebook_client.http import HttpClient
+from gatebook_client.lease import Lease
+from gatebook_client.types import Compensate, EffectResult, Json, Probe
 from gatebook_client.working_state import WorkingState
 
-OnWait = Callable[[str, Json], object]
-OnDispatch = Callable[[Json, float], object]
-COMPENSATION_LEASE_S = 60  # lease of an ended session
 
-
-class Session(WorkingState):
+class Session(WorkingState[AsyncSession]):
     """A session to work in; use it as a context. `gatebook_client.session` opens one.
 
     A block that ends without an error ends the session (unless `end_on_exit` is false). If effects
     of it are open, the session stays open instead, with the warning OpenWork. After an error it
     stays open for the next process. The lease is released in every case. `resumed` is true if the
-    session existed before.
+    session existed before. Safe for threads. `AsyncSession` describes the methods.
     """
 
-    def __init__(
-        self,
-        http: HttpClient,
-        opened: Json,
-        *,
-        resumed: bool,
-        end_on_exit: bool,
-        on_wait: OnWait,
-        owns_http: bool,
-    ) -> None:
-        # Random and never written to a file, so that no process can impersonate it after a crash.
-        self.process = secrets.token_hex(16)
-        self.id = str(opened["id"])
-        self.key = str(opened.get("key") or "")
-        self.handle = str(opened.get("handle") or "")
-        self.status = str(opened.get("status") or "")
-        self.resumed = resumed
+    def __init__(self, core: AsyncSession, http: HttpClient) -> None:
+        super().__init__(core)
         self.http = http
-        self.claimed: Json = {}  # kind, session, task of a claim
-        self.lease: Lease | None = None
-        self._on_wait = on_wait
-        self._end_on_exit = end_on_exit
-        self._owns_http = owns_http
-        self._closed = False
-        self._pid = os.getpid()
-        self._heartbeats: HeartbeatSender | None = None
-        self._effects = Effects(self)
-        self._handlers: dict[str, ToolHandlers] = {}
-        self._names = effect_keys.CallCounter()
-        self._intent_locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        self._lock = threading.Lock()
-        self._compensation_lock = threading.Lock()
 
-    # The lease.
+    perform = to_blocking(AsyncSession.perform)
+    compensate = to_blocking(AsyncSession.compensate)
+    plan = to_blocking(AsyncSession.plan)
+    find_effect = to_blocking(AsyncSession.find_effect)
+    wait = to_blocking(AsyncSession.wait)
+    dispatch = to_blocking(AsyncSession.dispatch)
+    acknowledge = to_blocking(AsyncSession.acknowledge)
+    fail = to_blocking(AsyncSession.fail)
+    result = to_blocking(AsyncSession.result)
+    verdict = to_blocking(AsyncSession.verdict)
+    report = to_blocking(AsyncSession.report)
+    recover = to_blocking(AsyncSession.recover)
+    send_command = to_blocking(AsyncSession.send_command)
+    check_active = to_blocking(AsyncSession.check_active)
+    end = to_blocking(AsyncSession.end)
+    close = to_blocking(AsyncSession.close)
+    abandon = to_blocking(AsyncSession.abandon)
 
-    def take_lease(
-        self,
-        heartbeats: HeartbeatSender,
-        ttl_s: int,
-        *,
-        wait_s: float = 0.0,
-        takeover: bool = False,
-    ) -> None:
-        """Take the lease; wait up to `wait_s` for another process's to expire.
+    @property
+    def id(self) -> str:
+        """The id of the session."""
+        return self.core.id
 
-        Raises LeaseHeld.
-        """
-        until = time.monotonic() + wait_s
-        while True:
-            try:
-                self.lease = lease.acquire_lease(
-                    self.http, self.id, self.process, ttl_s, takeover=takeover
-                )
-                break
-            except LeaseHeld:
-                if time.monotonic() + 1 > until:
-                    raise
-                self.http.sleep(1)
-        self.start_heartbeats(heartbeats)
+    @property
+    def key(self) -> str:
+        """Its key, under which the next process opens it again."""
+        return self.core.key
 
-    def start_heartbeats(self, heartbeats: HeartbeatSender) -> None:
-        """Send heartbeats for the lease from now on."""
-        if self.lease is not None:
-            self._heartbeats = heartbeats
-            heartbeats.add(self.lease)
+    @property
+    def handle(self) -> str:
+        """Its short name on the pages."""
+        return self.core.handle
 
-    def load_unanswered(self, released_at_us: int | None) -> None:
-        """Load the effects of an earlier process, so that an unanswered call is not repeated.
+    @property
+    def status(self) -> str:
+        """Its status, as far as this process knows."""
+        return self.core.status
 
-        `released_at_us`: when that process released its lease and thus had all its results; None
-        if it did not, or if this is unknown.
-        """
-        self._effects.load_unanswered(released_at_us)
+    @property
+    def process(self) -> str:
+        """The random name of this process."""
+        return self.core.process
 
-    def check_active(self) -> None:
-        """Raise unless this process may still begin an effect.
+    @property
+    def resumed(self) -> bool:
+        """Whether the session existed before."""
+        return self.core.resumed
 
-        Raises ForkError, SessionClosed, LeaseLost, ServerUnavailable.
-        """
-        if self._pid != os.getpid():
-            raise ForkError
-        if self._closed:
-            raise SessionClosed
-        if self.lease is not None and self.status not in ENDED:
-            lease.ensure_lease(self.http, self.lease)
+    @property
+    def claimed(self) -> Json:
+        """What `claim` claimed: kind, session, task."""
+        return self.core.claimed
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease, in mode leased."""
+        return self.core.lease
 
     def progress(self, note: str = "") -> None:
-        """Report progress that nothing else shows.
-
-        Never call this from a timer: it would report progress that did not happen.
-        """
-        if self.lease is not None:
-            self.lease.progress(note)
+        """Report progress that nothing else shows. Never call this from a timer."""
+        self.core.progress(note)
 
     @contextmanager
     def quiet(self, seconds: float) -> Iterator[None]:
         """Announce that no progress will be reported for up to so many seconds."""
-        if self.lease is not None:
-            self.lease.quiet(seconds)
-        yield
-        if self.lease is not None:
-            self.lease.quiet(0)
-
-    # Effects.
-
-    def perform(
-        self,
-        tool: str,
-        arguments: Any,
-        act: Act,
-        *,
-        probe: Probe | None = None,
-        compensate: Compensate | None = None,
-        target: Mapping[str, str] | None = None,
-        key: str = "",
-        call_id: str = "",
-        wait_s: float | None = None,
-        free_text: Sequence[str] = (),
-        on_dispatch: OnDispatch | None = None,
-        **plan: Any,
-    ) -> EffectResult:
-        """Perform an effect once and return its result.
-
-        `act` gets the remote key of the attempt and is called only after Gatebook accepted the
-        dispatch. `plan` may contain task, turn, why, preconditions, parent_effect. `wait_s` limits
-        every wait, for people and for the in-flight window; by default there is no limit.
-        `on_dispatch` is called before `act` with the answer to the dispatch and the monotonic time
-        of its request: from then on, no request may live longer than the `request_lifetime_s` of
-        that answer.
-
-        Raises what `act` raises, after reporting it (`Rejected`: nothing happened; a timeout or
-        any other error: the outcome is unknown). Also raises PermissionRefused,
-        HumanDecisionRequired, WaitTimeout, LeaseLost, SessionEnded, ServerUnavailable and Refused,
-        each of which means that nothing was begun unless it says otherwise.
-        """
-        return self._perform(
-            tool,
-            arguments,
-            act,
-            probe,
-            compensate,
-            key,
-            call_id,
-            wait_s,
-            tuple(free_text),
-            on_dispatch=on_dispatch,
-            target=target,
-            **plan,
-        )
-
-    def compensate(
-        self, effect: EffectResult | str, tool: str, arguments: Any, act: Act, **how: Any
-    ) -> EffectResult:
-        """Compensate an effect by a separate effect. `how` as in `perform`.
-
-        Works after the end of the session too, under a lease that is taken for this and released.
-        Raises LeaseHeld while another process has it.
-        """
-        undone = effect if isinstance(effect, str) else effect.effect
-        options = {name: how.pop(name, None) for name in ("probe", "compensate")}
-        names = {name: how.pop(name, "") for name in ("key", "call_id")}
-        free_text = tuple(how.pop("free_text", ()))
-        take_back = partial(
-            self._perform,
-            tool,
-            arguments,
-            act,
-            options["probe"],
-            options["compensate"],
-            names["key"],
-            names["call_id"],
-            how.pop("wait_s", None),
-            free_text,
-            compensates=undone,
-            **how,
-        )
-        try:
-            return take_back()
-        except SessionEnded:  # it was leased, and another process ended it
-            if self.lease is not None or self.status not in ENDED:
-                raise
-        with self._lease_to_compensate():
-            return take_back()
-
-    @contextmanager
-    def _lease_to_compensate(self) -> Iterator[None]:
-        """Lease a session that has ended while one of its effects is compensated."""
-        with self._compensation_lock:
-            self.lease = acquired = lease.acquire_lease(
-                self.http, self.id, self.process, COMPENSATION_LEASE_S, to_compensate=True
-            )
-            try:
-                yield
-            finally:
-                self.lease = None
-                with suppress(GatebookError):  # otherwise it expires
-                    self.http.post(f"/leases/{acquired.id}/release", {"epoch": acquired.epoch})
-
-    def _perform(
-        self,
-        tool: str,
-        arguments: Any,
-        act: Act,
-        probe: Probe | None,
-        compensate: Compensate | None,
-        key: str,
-        call_id: str,
-        wait_s: float | None,
-        free_text: tuple[str, ...],
-        compensates: str = "",
-        on_dispatch: OnDispatch | None = None,
-        **plan: Any,
-    ) -> EffectResult:
-        self.check_active()
-        arguments = effect_keys.canonical(arguments)
-        digest = effect_keys.compute_call_digest(tool, arguments, free_text)
-        counted = key or f"{call_id} {digest} {compensates}"
-        body = {name: value for name, value in plan.items() if value} | {
-            "tool": tool,
-            "arguments": arguments,
-        }
-        if free_text:
-            body["free_text"] = list(free_text)
-        registered = self._handlers.get(tool, ToolHandlers())
-        request = EffectRequest(
-            tool,
-            arguments,
-            act,
-            body,
-            probe or registered.probe,
-            to_undo(compensate, tool) or registered.undo,
-            compensates,
-        )
-        request.until, request.on_wait = (
-            None if wait_s is None else time.monotonic() + wait_s,
-            self._on_wait,
-        )
-        request.on_dispatch = on_dispatch or request.on_dispatch
-        # Equal calls of two threads are two effects: the second begins after the first has ended.
-        with self._intent(digest):
-            ordinal = self._names.take(counted)
-            if key:
-                body["effect_key"] = key
-            elif call_id:
-                body |= {"call_id": call_id, "ordinal": ordinal}
-            else:
-                body["effect_key"] = effect_keys.effect_key(tool, digest, ordinal)
-            try:
-                performed = self._effects.perform(request)
-            except BaseException:
-                self._names.give_back(counted)
-                raise
-        self.progress(performed.handle)
-        return performed
-
-    def _intent(self, digest: str) -> threading.RLock:
-        with self._lock:
-            return self._intent_locks[digest]
+        with self.core.quiet(seconds):
+            yield
 
     def effect(
         self,
@@ -312,136 +102,14 @@ class Session(WorkingState):
         compensate: Compensate | None = None,
         **how: Any,
     ) -> Callable[[Callable[..., object]], Callable[..., EffectResult]]:
-        """Decorate a function so that calling it performs an effect.
-
-        Its arguments, by name, are those of the plan. A parameter `remote_key` gets the key of the
-        attempt and is not part of the plan. `recover()` can probe, compensate and repeat effects
-        of a tool registered this way. `how` as in `perform`.
-        """
-
-        def decorate(function: Callable[..., object]) -> Callable[..., EffectResult]:
-            signature = inspect.signature(function)
-            wants_key = "remote_key" in signature.parameters
-
-            def act(arguments: Mapping[str, Any], remote_key: str) -> object:
-                return function(**arguments, **({"remote_key": remote_key} if wants_key else {}))
-
-            self._handlers[tool] = ToolHandlers(act, probe, to_undo(compensate, tool))
-
-            @wraps(function)
-            def call(*positional: Any, **named: Any) -> EffectResult:
-                bound = signature.bind(
-                    *positional, **named, **({"remote_key": ""} if wants_key else {})
-                )
-                bound.apply_defaults()
-                arguments = effect_keys.canonical(
-                    {
-                        name: bound.arguments[name]
-                        for name in bound.arguments
-                        if name != "remote_key"
-                    }
-                )
-                return self.perform(
-                    tool, arguments, lambda remote_key: act(arguments, remote_key), **how
-                )
-
-            return call
-
-        return decorate
+        """Decorate a function so that calling it performs an effect, as `AsyncSession.effect`."""
+        return decorate_act(self.core, self.perform, tool, probe, compensate, how)
 
     def register(
         self, tool: str, *, probe: Probe | None = None, compensate: Compensate | None = None
     ) -> None:
         """Register how a tool is probed and compensated, for `recover()` and `perform`."""
-        self._handlers[tool] = ToolHandlers(
-            self._handlers.get(tool, ToolHandlers()).act, probe, to_undo(compensate, tool)
-        )
-
-    def recover(
-        self, *, acts: Mapping[str, Act] | None = None, wait_s: float | None = None
-    ) -> Recovery:
-        """Settle what earlier processes left open: probe, wait, compensate, repeat.
-
-        An effect is repeated if its tool was registered with `effect`, or if `acts` has a function
-        for its effect key; otherwise it is due when the program performs it. An effect whose
-        outcome cannot be determined is listed as unresolved and is not changed.
-        """
-        self.check_active()
-        until = None if wait_s is None else time.monotonic() + wait_s
-        return recover(self._effects, self._handlers, acts or {}, until)
-
-    # The end.
-
-    def send_command(self, path: str, body: Json, version: int | None = None) -> Response:
-        """Send one command under the lease, and count it as progress."""
-        self.check_active()
-        try:
-            response = self.http.post(path, body | self._effects.epoch_json())
-        except Refused as refusal:
-            self._effects.raise_if_ended(refusal)
-            raise
-        self.progress()
-        return response
-
-    def end(self, status: str = "completed") -> None:
-        """End the session: completed, failed or cancelled. It then accepts no new effects."""
-        self.check_active()
-        self._effects.send_unsent_reports()
-        self.status = str(
-            self.http.post(f"/sessions/{self.id}/end", {"status": status}).body.get("status")
-            or status
-        )
-
-    def _end_or_warn(self) -> None:
-        """End the session as completed, or warn if effects of it are open."""
-        self.check_active()
-        self._effects.send_unsent_reports()
-        open_effects = list_open_effects(self._effects)
-        if not open_effects:
-            self.end()
-            return
-        summary = ", ".join(
-            f"{effect.get('handle')} {effect.get('tool')} ({_open_reason(effect)})"
-            for effect in open_effects[:10]
-        )
-        more = f" and {len(open_effects) - 10} more" if len(open_effects) > 10 else ""
-        self._on_wait("left_open", {"session_key": self.key, "effects": open_effects})
-        sentence = (
-            f"Session {self.key} is left open and not ended: {summary}{more}. "
-            "Open it again by its key, or end it."
-        )
-        warnings.warn(sentence, OpenWork, stacklevel=3)
-
-    def close(self) -> None:
-        """Release the lease and close this object; the session itself does not end.
-
-        Never raises: a lease that is not released expires.
-        """
-        if self._closed or self._pid != os.getpid():
-            return
-        with suppress(GatebookError):
-            self._effects.send_unsent_reports()
-        self._closed = True
-        if self.lease is not None:
-            if self._heartbeats is not None:
-                self._heartbeats.remove(self.lease)
-            if not self.lease.lost:
-                with suppress(GatebookError):
-                    path, body = f"/leases/{self.lease.id}/release", {"epoch": self.lease.epoch}
-                    self.http.post(path, body, patience_s=1.0)
-        if self._owns_http:
-            self.http.close()
-
-    def abandon(self) -> None:
-        """Close this object without releasing the lease.
-
-        Nothing was done in it, and what earlier processes did is still unknown.
-        """
-        self._closed = True
-        if self.lease is not None and self._heartbeats is not None:
-            self._heartbeats.remove(self.lease)
-        if self._owns_http:
-            self.http.close()
+        self.core.register(tool, probe=probe, compensate=compensate)
 
     def __enter__(self) -> Self:
         return self
@@ -449,20 +117,7 @@ class Session(WorkingState):
     def __exit__(
         self,
         kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        if self._pid != os.getpid():
-            return  # A forked child: session and lease belong to the parent.
-        try:
-            if kind is None and self._end_on_exit and not self._closed and self.status not in ENDED:
-                self._end_or_warn()
-        finally:
-            self.close()
-
-
-def _open_reason(effect: Json) -> str:
-    """Return why an effect is open, in a few words."""
-    if effect.get("state") == "planned":
-        return "waits for people" if effect.get("permission") == "pending" else "may begin"
-    return "unknown"
+        run_blocking(self.core.__aexit__(kind, error, trace))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Json = dict[str, Any]
@@ -96,7 +96,8 @@ class EffectResult:
     """The state and outcome of an effect.
 
     `already_done` is true if it had happened before and nothing was done now. `result` is what the
-    act returned; for an effect of an earlier process only `reference` is available.
+    act returned; for an effect that had happened before, what Gatebook stored of it, with secrets
+    replaced by marks (`redacted`), and nothing if it was erased (`erased`).
     """
 
     effect: str
@@ -109,6 +110,8 @@ class EffectResult:
     attempt: int = 0
     result: Any = None
     already_done: bool = False
+    redacted: bool = False
+    erased: bool = False
 
     @property
     def ok(self) -> bool:
@@ -133,12 +136,101 @@ class EffectResult:
             already_done=already_done,
         )
 
+    @classmethod
+    def from_stored(cls, stored: Mapping[str, Any]) -> EffectResult:
+        """Read an answer of /result."""
+        plain = cls.from_json({**stored, "id": stored["effect"]}, stored.get("result"))
+        return replace(
+            plain,
+            already_done=True,
+            redacted=bool(stored.get("redacted")),
+            erased=stored.get("stored") == "erased",
+        )
+
+
+@dataclass(frozen=True)
+class PlannedEffect:
+    """A planned effect and its permission.
+
+    `answer` is what may be done now: `proceed`, `wait`, `blocked`, `done`, or `ambiguous` where
+    `open_effect` must be settled first. `gate` and `gate_url` are the id and the page of its gate.
+    """
+
+    effect: str
+    handle: str
+    session: str
+    effect_key: str
+    call_id: str
+    tool: str
+    answer: str
+    state: str
+    permission: str
+    intent_digest: str = ""
+    attempt: int = 0
+    gate: str = ""
+    gate_url: str = ""
+    open_effect: str = ""
+    effect_json: Json = field(default_factory=dict, compare=False)
+
+    @property
+    def may_proceed(self) -> bool:
+        """Whether it may be dispatched now."""
+        return self.answer == "proceed"
+
+    @classmethod
+    def from_json(cls, effect: Mapping[str, Any], url: str = "") -> PlannedEffect:
+        """Read an effect object of the API of the Gatebook at `url`."""
+        gate = effect.get("gate")
+        gate = gate if isinstance(gate, dict) else {}
+        names = ("handle", "session", "effect_key", "call_id", "tool", "answer", "state")
+        return cls(
+            effect=str(effect["id"]),
+            **{name: str(effect.get(name) or "") for name in names},
+            permission=str(effect.get("permission") or ""),
+            intent_digest=str(effect.get("intent_digest") or ""),
+            attempt=int(effect.get("attempt") or 0),
+            gate=str(gate.get("id") or ""),
+            gate_url=f"{url}{gate['page']}" if gate.get("page") else "",
+            open_effect=str(effect.get("open_effect") or ""),
+            effect_json=dict(effect),
+        )
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """A dispatched attempt: act now, with `remote_key`, and report the outcome.
+
+    No request of the attempt may live longer than `request_lifetime_s`.
+    """
+
+    effect: str
+    handle: str
+    effect_key: str
+    tool: str
+    attempt: int
+    remote_key: str
+    request_lifetime_s: float
+
+    @classmethod
+    def from_json(cls, dispatch: Mapping[str, Any]) -> Dispatched:
+        """Read an answer of /dispatch."""
+        return cls(
+            effect=str(dispatch["id"]),
+            handle=str(dispatch.get("handle") or ""),
+            effect_key=str(dispatch.get("effect_key") or ""),
+            tool=str(dispatch.get("tool") or ""),
+            attempt=int(dispatch["attempt"]),
+            remote_key=str(dispatch.get("remote_key") or ""),
+            request_lifetime_s=float(dispatch.get("request_lifetime_s") or 300),
+        )
+
 
 Act = Callable[[str], object]  # gets the attempt's remote_key
 # None or False: it did not happen. True or a reference: it happened. Several references: it
 # happened more than once.
 ProbeAnswer = str | bool | Sequence[str] | None
-Probe = Callable[[AttemptInfo], ProbeAnswer]
+# An async session may also get functions that return awaitables of these.
+Probe = Callable[[AttemptInfo], object]
 
 
 @dataclass(frozen=True)

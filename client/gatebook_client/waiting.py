@@ -4,9 +4,10 @@ Every wait checks at intervals whether the session is still active.
 """
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gatebook_client.errors import PermissionRefused, ServerUnavailable, WaitTimeout
+from gatebook_client.errors import NotYet, PermissionRefused, Refused, ServerUnavailable
 from gatebook_client.types import Json
 
 if TYPE_CHECKING:
@@ -15,21 +16,57 @@ if TYPE_CHECKING:
 WAIT_S = 45  # maximum duration of one long poll
 PAUSE_S = 2.0  # between two checks of a state without a long poll
 CHECK_EVERY_S = 5.0
+OF_PEOPLE = ("people", "stop")  # the reasons of NotYet that only a person ends
+# Reasons of verdicts that wait, as reasons of NotYet; for all others: the in-flight window.
+REASON_OF_VERDICT = {
+    "GATE_PENDING": "people",
+    "STOPPED": "stop",
+    "LEASE_HELD": "lease",
+    "PROBE_FAILED": "probe",
+}
 
 
-def wait_for_permission(session: "EffectSession", effect: Json, until: float | None) -> None:
+@dataclass(frozen=True)
+class Limits:
+    """Until when to wait for people, and for what ends by itself; None: without a limit.
+
+    Monotonic times.
+    """
+
+    people: float | None = None
+    windows: float | None = None
+
+    @classmethod
+    def from_now(
+        cls, wait_s: float | None, people_s: float | None = None, windows_s: float | None = None
+    ) -> "Limits":
+        """Return the limits of a wait that begins now; `wait_s` is the default of both others."""
+
+        def until(seconds: float | None) -> float | None:
+            seconds = wait_s if seconds is None else seconds
+            return None if seconds is None else time.monotonic() + seconds
+
+        return cls(until(people_s), until(windows_s))
+
+    def of(self, reason: str) -> float | None:
+        """Return the limit for a reason of NotYet."""
+        return self.people if reason in OF_PEOPLE else self.windows
+
+
+async def wait_for_permission(session: "EffectSession", effect: Json, limits: Limits) -> None:
     """Wait until the gate of an effect is approved.
 
-    Raises PermissionRefused if it is not, WaitTimeout at the time `until`. Each request is
-    answered as soon as the gate is newer than the version sent with it, so no ruling is missed. A
-    gate under a stop is waited for until the stop is lifted.
+    Raises PermissionRefused if it is not, NotYet at the limit for people. Each request is answered
+    as soon as the gate is newer than the version sent with it, so no ruling is missed. A gate under
+    a stop is waited for until the stop is lifted.
     """
-    identity, version = effect["gate"]["id"], 0
+    identity, version, until = effect["gate"]["id"], 0, limits.people
     while True:
-        session.check_active()
-        wait_s = WAIT_S if until is None else max(0, min(WAIT_S, int(until - time.monotonic())))
+        await session.check_active()
+        remaining_s = WAIT_S if until is None else max(0.0, until - time.monotonic())
+        wait_s = int(min(WAIT_S, remaining_s))
         try:
-            response = session.http.get(
+            response = await session.http.get(
                 f"/gates/{identity}", timeout_s=wait_s + 10, wait=wait_s, since=version
             )
         except ServerUnavailable as error:
@@ -45,26 +82,56 @@ def wait_for_permission(session: "EffectSession", effect: Json, until: float | N
             )
         version = gate["version"]
         if until is not None and time.monotonic() >= until:
-            raise WaitTimeout(
-                f"{effect.get('handle')} is not approved yet; nothing was begun.",
-                str(effect["id"]),
-            )
-        session.http.sleep(response.retry_after_s)
+            raise build_not_yet(session, effect, gate)
+        await session.http.sleep(response.retry_after_s)
 
 
-def sleep_or_raise(
-    session: "EffectSession", seconds: float, until: float | None, sentence: str, effect: str = ""
+def build_not_yet(session: "EffectSession", effect: Json, gate: Json) -> NotYet:
+    """Build the error for a gate that is not approved, or under a stop."""
+    page = gate.get("page")
+    stopped = bool(gate.get("stopped"))
+    sentence = "is under a stop" if stopped else "is not approved yet"
+    return NotYet(
+        f"{effect.get('handle') or effect.get('tool')} {sentence}; nothing was begun.",
+        str(effect["id"]),
+        reason="stop" if stopped else "people",
+        until_us=None if stopped else gate.get("decide_by_us"),
+        gate=str(gate["id"]),
+        gate_url=f"{session.http.url}{page}" if page else "",
+    )
+
+
+async def sleep_or_raise(
+    session: "EffectSession",
+    seconds: float,
+    limits: Limits,
+    sentence: str,
+    effect: str = "",
+    *,
+    reason: str,
+    until_us: int | None = None,
 ) -> None:
     """Sleep, and check at intervals that the session is active.
 
-    Raises WaitTimeout with the sentence if the sleep would pass `until`.
+    Raises NotYet with the sentence if the sleep would pass the limit for `reason`.
     """
+    until = limits.of(reason)
     if until is not None and time.monotonic() + seconds > until:
-        raise WaitTimeout(f"{sentence.rstrip('.')}. Nothing was begun; try again later.", effect)
+        sentence = f"{sentence.rstrip('.')}. Nothing was begun; try again later."
+        raise NotYet(sentence, effect, reason=reason, until_us=until_us)
     while seconds > 0:
-        session.http.sleep(min(seconds, CHECK_EVERY_S))
+        await session.http.sleep(min(seconds, CHECK_EVERY_S))
         seconds -= CHECK_EVERY_S
-        session.check_active()
+        await session.check_active()
+
+
+def get_pause_reason(refusal: Refused) -> str:
+    """Return the reason of NotYet for a refusal that ends, or "" for any other."""
+    if refusal.code == "STOPPED":
+        return "stop"
+    if refusal.status == 429:
+        return "breaker" if refusal.code == "BREAKER_OPEN" else "pace"
+    return ""
 
 
 def seconds_until(until_us: int | None, now_us: int | None, otherwise: float) -> float:

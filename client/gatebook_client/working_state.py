@@ -6,16 +6,19 @@ Each write is sent under the lease and counts as progress.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from gatebook_client.blocking import Blocking, to_blocking, to_blocking_as
 from gatebook_client.effect_keys import canonical
-from gatebook_client.http import HttpClient, Response
+from gatebook_client.http import AsyncHttpClient, Response
 from gatebook_client.types import Json
+
+C = TypeVar("C", bound="AsyncWorkingState")
 
 ITEMS_AT_ONCE = 1000
 
 
-class WorkingState:
+class AsyncWorkingState:
     """Working state of a session.
 
     Every method raises ServerUnavailable, Refused, LeaseLost, SessionEnded.
@@ -23,15 +26,15 @@ class WorkingState:
 
     id: str
     process: str
-    http: HttpClient
+    http: AsyncHttpClient
 
-    def send_command(self, path: str, body: Json, version: int | None = None) -> Response:
+    async def send_command(self, path: str, body: Json, version: int | None = None) -> Response:
         """Send one command under the lease."""
         raise NotImplementedError
 
     # Tasks and their items.
 
-    def task(
+    async def task(
         self,
         key: str,
         title: str = "",
@@ -39,7 +42,7 @@ class WorkingState:
         parent: str = "",
         priority: int = 0,
         items: Sequence[str] = (),
-    ) -> "Task":
+    ) -> "AsyncTask":
         """Return the task with that key, created if it is new.
 
         `parent` is the key of another task; `items` are added as pending.
@@ -47,16 +50,16 @@ class WorkingState:
         body: Json = {"key": key, "title": title or key, "priority": priority}
         if parent:
             body["parent"] = parent
-        answer = self.send_command(f"/sessions/{self.id}/tasks", body).body
-        task = Task(self, str(answer["id"]), key, str(answer.get("state") or "pending"))
+        answer = (await self.send_command(f"/sessions/{self.id}/tasks", body)).body
+        task = AsyncTask(self, str(answer["id"]), key, str(answer.get("state") or "pending"))
         if items:
-            existing = {entry["key"] for entry in task.items()}
-            task.set_items({item: "pending" for item in items if item not in existing})
+            existing = {entry["key"] for entry in await task.items()}
+            await task.set_items({item: "pending" for item in items if item not in existing})
         return task
 
     # Decisions.
 
-    def decide(self, key: str, choice: str, **more: Any) -> "Decision":
+    async def decide(self, /, key: str, choice: str, **more: Any) -> "AsyncDecision":
         """Record a decision before acting on it.
 
         `more` may contain rationale, planned_action, alternatives, effect_key.
@@ -64,17 +67,21 @@ class WorkingState:
         body = {"key": key, "choice": choice} | {
             name: value for name, value in more.items() if value is not None
         }
-        return Decision(self, self.send_command(f"/sessions/{self.id}/decisions", body).body)
+        return AsyncDecision(
+            self, (await self.send_command(f"/sessions/{self.id}/decisions", body)).body
+        )
 
-    def decisions(self, *, open_only: bool = True) -> "list[Decision]":
+    async def decisions(self, *, open_only: bool = True) -> "list[AsyncDecision]":
         """Return the open decisions of this session, or all of them."""
-        response = self.http.get(f"/sessions/{self.id}/decisions", open=1 if open_only else None)
-        return [Decision(self, item) for item in response.body.get("items", [])]
+        response = await self.http.get(
+            f"/sessions/{self.id}/decisions", open=1 if open_only else None
+        )
+        return [AsyncDecision(self, item) for item in response.body.get("items", [])]
 
     # Checkpoints.
 
-    def checkpoint(
-        self, summary: str = "", *, state: Any = None, cursor: str = "", **more: Any
+    async def checkpoint(
+        self, /, summary: str = "", *, state: Any = None, cursor: str = "", **more: Any
     ) -> Json:
         """Store what the next worker reads first, at most 64 KiB.
 
@@ -87,15 +94,15 @@ class WorkingState:
             "cursor": cursor or None,
         } | more
         fields = {name: value for name, value in body.items() if value is not None}
-        return self.send_command(f"/sessions/{self.id}/checkpoints", fields).body
+        return (await self.send_command(f"/sessions/{self.id}/checkpoints", fields)).body
 
-    def checkpoints(self) -> list[Json]:
+    async def checkpoints(self) -> list[Json]:
         """Return the latest checkpoints, newest first."""
-        return list(self.http.get(f"/sessions/{self.id}/checkpoints").body.get("items", []))
+        return list((await self.http.get(f"/sessions/{self.id}/checkpoints")).body.get("items", []))
 
     # Handoffs.
 
-    def handoff(
+    async def handoff(
         self,
         in_progress: Iterable[str] = (),
         decided: Iterable[str] = (),
@@ -111,27 +118,31 @@ class WorkingState:
             "can_wait": list(can_wait),
             "waits_on": [dict(item) for item in waits_on],
         }
-        return self.send_command(f"/sessions/{self.id}/handoffs", body).body
+        return (await self.send_command(f"/sessions/{self.id}/handoffs", body)).body
 
-    def accept_handoff(self, handoff: str) -> Json:
+    async def accept_handoff(self, handoff: str) -> Json:
         """Record that this process read a handoff and continues its work."""
-        return self.send_command(f"/handoffs/{handoff}/accept", {}).body
+        return (await self.send_command(f"/handoffs/{handoff}/accept", {})).body
 
     # Messages, facts, capacity.
 
-    def inbox(self, *, shared: bool = False) -> "list[Message]":
+    async def inbox(self, *, shared: bool = False) -> "list[AsyncMessage]":
         """Return the unread messages in order: this agent's, or those sent to everybody."""
         messages, after = [], ""
         while True:
-            page = self.http.get(
-                "/messages", unread=1, box="shared" if shared else "mine", after=after
+            page = (
+                await self.http.get(
+                    "/messages", unread=1, box="shared" if shared else "mine", after=after
+                )
             ).body
-            messages += [Message(self.http, item) for item in page.get("items", [])]
+            messages += [AsyncMessage(self.http, item) for item in page.get("items", [])]
             after = str(page.get("next") or "")
             if not after:
                 return messages
 
-    def send_message(self, to: str, body: str, *, subject: str = "", in_reply_to: str = "") -> Json:
+    async def send_message(
+        self, to: str, body: str, *, subject: str = "", in_reply_to: str = ""
+    ) -> Json:
         """Send a message to an agent by its name, or to everybody (`shared`)."""
         fields: Json = {"to": to, "body": body, "session": self.id}
         fields |= {
@@ -139,25 +150,28 @@ class WorkingState:
             for name, value in (("subject", subject), ("in_reply_to", in_reply_to))
             if value
         }
-        return self.send_command("/messages", fields).body
+        return (await self.send_command("/messages", fields)).body
 
-    def record_fact(
+    async def record_fact(
         self, name: str, value: Any, source: str, *, fresh_s: int | None = None
     ) -> Json:
         """Record an observation, its source, and for how long it counts as fresh."""
         body: Json = {"name": name, "value": value, "source": source}
-        return self.send_command(
-            f"/sessions/{self.id}/facts", body | ({} if fresh_s is None else {"fresh_s": fresh_s})
+        return (
+            await self.send_command(
+                f"/sessions/{self.id}/facts",
+                body | ({} if fresh_s is None else {"fresh_s": fresh_s}),
+            )
         ).body
 
-    def report_capacity(self, **values: int) -> Json:
+    async def report_capacity(self, /, **values: int) -> Json:
         """Report context_left_tokens, context_total_tokens, time_left_s, queue.
 
         Low values throttle plans.
         """
-        return self.send_command("/capacity", {"session": self.id, **values}).body
+        return (await self.send_command("/capacity", {"session": self.id, **values})).body
 
-    def store_artifact(
+    async def store_artifact(
         self, name: str, media_type: str, content: bytes, *, effect: str = ""
     ) -> Json:
         """Store bytes as an artifact, by their hash."""
@@ -169,21 +183,21 @@ class WorkingState:
             "size": len(content),
             "media_type": media_type,
         }
-        recorded = self.send_command(
-            "/artifacts", body | ({"effect": effect} if effect else {})
+        recorded = (
+            await self.send_command("/artifacts", body | ({"effect": effect} if effect else {}))
         ).body
-        return self.http.put(f"/artifacts/{recorded['id']}/bytes", content).body
+        return (await self.http.put(f"/artifacts/{recorded['id']}/bytes", content)).body
 
-    def resume(self) -> Json:
+    async def resume(self) -> Json:
         """Return what a new worker reads first: is it safe to resume, why, and what is open."""
-        return self.http.get(f"/sessions/{self.id}/resume", process=self.process).body
+        return (await self.http.get(f"/sessions/{self.id}/resume", process=self.process)).body
 
 
 @dataclass(frozen=True)
-class Task:
+class AsyncTask:
     """A task of a session; `state` is the state when it was requested."""
 
-    session: WorkingState
+    session: AsyncWorkingState
     id: str
     key: str
     state: str = "pending"
@@ -193,65 +207,67 @@ class Task:
         """Whether an earlier process finished it."""
         return self.state in ("done", "cancelled", "failed")
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Set the task to running, with this process as its worker."""
-        self.change(state="running", worker=self.session.process[:8])
+        await self.change(state="running", worker=self.session.process[:8])
 
-    def change(self, **what: Any) -> None:
+    async def change(self, /, **what: Any) -> None:
         """Change title, state, priority, worker or branch_label."""
-        self.session.send_command(f"/tasks/{self.id}/change", what)
+        await self.session.send_command(f"/tasks/{self.id}/change", what)
 
-    def set_item(self, key: str, state: str = "done", detail: str = "") -> None:
+    async def set_item(self, key: str, state: str = "done", detail: str = "") -> None:
         """Set the state of one item: pending, done or failed."""
         entry = {"key": key, "state": state} | ({"detail": detail} if detail else {})
-        self.session.send_command(f"/tasks/{self.id}/items", {"items": [entry]})
+        await self.session.send_command(f"/tasks/{self.id}/items", {"items": [entry]})
 
-    def set_items(self, states: Mapping[str, str]) -> None:
+    async def set_items(self, states: Mapping[str, str]) -> None:
         """Set the states of many items."""
         entries = [{"key": key, "state": state} for key, state in states.items()]
         for start in range(0, len(entries), ITEMS_AT_ONCE):
-            self.session.send_command(
+            await self.session.send_command(
                 f"/tasks/{self.id}/items", {"items": entries[start : start + ITEMS_AT_ONCE]}
             )
 
-    def items(self, state: str = "") -> list[Json]:
+    async def items(self, state: str = "") -> list[Json]:
         """Return the items of the task, or those in `state` only."""
         items: list[Json] = []
         after = ""
         while True:
-            page = self.session.http.get(f"/tasks/{self.id}/items", after=after).body
+            page = (await self.session.http.get(f"/tasks/{self.id}/items", after=after)).body
             items += page.get("items", [])
             after = str(page.get("next") or "")
             if not after:
                 return [item for item in items if not state or item["state"] == state]
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         """Set the task to done."""
-        self.session.send_command(f"/tasks/{self.id}/done", {})
+        await self.session.send_command(f"/tasks/{self.id}/done", {})
 
 
-class Decision:
+class AsyncDecision:
     """A recorded decision; `conclude` it after acting on it."""
 
-    def __init__(self, session: WorkingState, answer: Json) -> None:
+    def __init__(self, session: AsyncWorkingState, answer: Json) -> None:
         self.session = session
         self.id = str(answer["id"])
         self.key = str(answer.get("key") or "")
         self.choice = str(answer.get("choice") or "")
         self.status = str(answer.get("status") or "open")
 
-    def conclude(self, outcome: str, status: str = "done") -> None:
+    async def conclude(self, outcome: str, status: str = "done") -> None:
         """Record its outcome with the status done, failed or abandoned."""
-        answer = self.session.send_command(
-            f"/decisions/{self.id}/conclude", {"outcome": outcome, "status": status}
+        answer = (
+            await self.session.send_command(
+                f"/decisions/{self.id}/conclude", {"outcome": outcome, "status": status}
+            )
         ).body
         self.status = str(answer.get("status") or status)
 
 
-class Message:
+class AsyncMessage:
     """A message of an inbox. It is returned until it is marked as read."""
 
-    def __init__(self, http: HttpClient, answer: Json) -> None:
+    def __init__(self, http: AsyncHttpClient, answer: Json) -> None:
         self._http = http
         self.data = answer
         self.id = str(answer["id"])
@@ -260,6 +276,114 @@ class Message:
         self.subject = str(answer.get("subject") or "")
         self.body = str(answer.get("body") or "")
 
-    def mark_read(self) -> None:
+    async def mark_read(self) -> None:
         """Mark it as read; a second call changes nothing."""
-        self._http.post(f"/messages/{self.id}/read", {})
+        await self._http.post(f"/messages/{self.id}/read", {})
+
+
+class WorkingState(Blocking[C]):
+    """The blocking form of a session's working state."""
+
+    task = to_blocking_as(AsyncWorkingState.task, lambda task: Task(task))
+    decide = to_blocking_as(AsyncWorkingState.decide, lambda decision: Decision(decision))
+    decisions = to_blocking_as(
+        AsyncWorkingState.decisions, lambda items: [Decision(item) for item in items]
+    )
+    checkpoint = to_blocking(AsyncWorkingState.checkpoint)
+    checkpoints = to_blocking(AsyncWorkingState.checkpoints)
+    handoff = to_blocking(AsyncWorkingState.handoff)
+    accept_handoff = to_blocking(AsyncWorkingState.accept_handoff)
+    inbox = to_blocking_as(AsyncWorkingState.inbox, lambda items: [Message(item) for item in items])
+    send_message = to_blocking(AsyncWorkingState.send_message)
+    record_fact = to_blocking(AsyncWorkingState.record_fact)
+    report_capacity = to_blocking(AsyncWorkingState.report_capacity)
+    store_artifact = to_blocking(AsyncWorkingState.store_artifact)
+    resume = to_blocking(AsyncWorkingState.resume)
+
+
+class Task(Blocking[AsyncTask]):
+    """A task of a session; `state` is the state when it was requested."""
+
+    start = to_blocking(AsyncTask.start)
+    change = to_blocking(AsyncTask.change)
+    set_item = to_blocking(AsyncTask.set_item)
+    set_items = to_blocking(AsyncTask.set_items)
+    items = to_blocking(AsyncTask.items)
+    finish = to_blocking(AsyncTask.finish)
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.core.id
+
+    @property
+    def key(self) -> str:
+        """Its key in the session."""
+        return self.core.key
+
+    @property
+    def state(self) -> str:
+        """Its state when it was requested."""
+        return self.core.state
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an earlier process finished it."""
+        return self.core.is_finished
+
+
+class Decision(Blocking[AsyncDecision]):
+    """A recorded decision; `conclude` it after acting on it."""
+
+    conclude = to_blocking(AsyncDecision.conclude)
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.core.id
+
+    @property
+    def key(self) -> str:
+        """Its key in the session."""
+        return self.core.key
+
+    @property
+    def choice(self) -> str:
+        """What was chosen."""
+        return self.core.choice
+
+    @property
+    def status(self) -> str:
+        """open, done, failed or abandoned."""
+        return self.core.status
+
+
+class Message(Blocking[AsyncMessage]):
+    """A message of an inbox. It is returned until it is marked as read."""
+
+    mark_read = to_blocking(AsyncMessage.mark_read)
+
+    @property
+    def data(self) -> Json:
+        """The message as Gatebook returns it."""
+        return self.core.data
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.core.id
+
+    @property
+    def sender(self) -> str:
+        """The agent, or the kind of sender."""
+        return self.core.sender
+
+    @property
+    def subject(self) -> str:
+        """Its subject."""
+        return self.core.subject
+
+    @property
+    def body(self) -> str:
+        """Its text."""
+        return self.core.body

@@ -289,7 +289,7 @@ def test_the_commands_that_read(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("effects", "--session"), ("tail", "--once", "--session"), ("resume",), ("wait",)]
+    "words", [("effects", "--session"), ("tail", "--once", "--session"), ("resume",)]
 )
 @pytest.mark.parametrize("name", ["mistyped", "s_999999", "e_999999", "g_1"])
 def test_a_missing_object_is_reported(

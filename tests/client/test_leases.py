@@ -35,8 +35,8 @@ def heartbeat_threads() -> set[threading.Thread]:
 
 
 def heartbeat(s: gatebook.Session) -> None:
-    assert s._heartbeats is not None
-    s._heartbeats.send()
+    assert s.core._heartbeats is not None
+    s.core._heartbeats.send()
 
 
 @pytest.mark.once

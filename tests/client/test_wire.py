@@ -101,11 +101,11 @@ def test_the_client_uses_only_httpx_and_the_standard_library() -> None:
 def test_a_forked_child_opens_its_own_connections(stand: Stand) -> None:
     wire = HttpClient(stand.url, "token")
     wire.post("/sessions", {"key": "s"})
-    parent_http = wire._http
+    parent_http = wire.io._http
     child = os.fork()
     if child == 0:
-        same = wire._client() is parent_http
+        same = wire.io.client() is parent_http
         os._exit(1 if same else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     wire.post("/sessions", {"key": "s"})
-    assert wire._http is parent_http
+    assert wire.io._http is parent_http

@@ -19,6 +19,7 @@ from gatebook_client.testing.working_state import FakeWorkingState
 from gatebook_client.types import Json
 
 StatusAndBody = tuple[int, Json]
+DECIDE_S = 86_400  # until an unanswered request expires
 
 
 class Refusal(Exception):
@@ -47,6 +48,7 @@ class FakeEndpoints(FakeWorkingState):
         self.gates: dict[str, FakeGate] = {}
         self.leases: dict[str, FakeLease] = {}
         self.answers: dict[str, StatusAndBody] = {}
+        self.facts: list[Json] = []  # what was reported after the event
 
     def declare_tool(
         self,
@@ -79,6 +81,7 @@ class FakeEndpoints(FakeWorkingState):
         """Open a session."""
         for session in self.sessions.values():
             if session["key"] == body["key"]:
+                session["meta"] |= body.get("meta", {})
                 return 200, session
         opened = {
             "id": new_id(),
@@ -86,13 +89,18 @@ class FakeEndpoints(FakeWorkingState):
             "key": body["key"],
             "status": "running",
         }
-        opened["mode"] = body.get("mode", "one_shot")
+        opened["mode"], opened["meta"] = body.get("mode", "one_shot"), body.get("meta", {})
         self.sessions[opened["id"]] = opened
         return 201, opened
 
     def get_sessions_one(self, session: str, **_more: Any) -> StatusAndBody:
         """Read a session."""
-        return 200, self.sessions[session]
+        found = self.sessions.get(session) or next(
+            (row for row in self.sessions.values() if row["key"] == session), None
+        )
+        if found is None:
+            raise Refusal(404, "not_found")
+        return 200, found
 
     def post_sessions_one_end(self, session: str, *, body: Json, **_more: Any) -> StatusAndBody:
         """End a session."""
@@ -243,9 +251,11 @@ class FakeEndpoints(FakeWorkingState):
                 body.get("free_text", []),
                 self.now_us,
             )
+            own.call_id = body.get("call_id", "")
             self.effects[own.id] = own
         elif own.intent != digest:
             raise Refusal(422, "key_reuse", effect=own.to_json())
+        own.meta |= body.get("meta", {})
         others = [row for row in rows if row is not own and self._same_and_open(row, own, digest)]
         other = (
             min(others, key=lambda row: (not row.unknown, row.waits, row.number)).id
@@ -275,7 +285,7 @@ class FakeEndpoints(FakeWorkingState):
     def _ask(self, row: FakeEffect) -> None:
         row.permission = "pending" if self._tool(row).needs_approval else "granted"
         if row.permission == "pending":
-            gate = FakeGate(new_id(), row.id)
+            gate = FakeGate(new_id(), row.id, decide_by_us=self.now_us + DECIDE_S * US)
             self.gates[gate.id], row.gate = gate, gate.id
 
     def post_effects_one_compensate(
@@ -337,6 +347,7 @@ class FakeEndpoints(FakeWorkingState):
             return 202, row.to_json()
         attempt.open = False
         row.state, row.outcome, row.reason = state, outcome, reason
+        row.result = body.get("result")
         row.reference, row.changed = body.get("external_reference", row.reference), self.now_us
         if row.compensates and outcome == "ok":
             self.effects[row.compensates].state = "compensated"
@@ -383,16 +394,37 @@ class FakeEndpoints(FakeWorkingState):
 
     def get_effects_one(self, effect: str, **_more: Any) -> StatusAndBody:
         """Return an effect."""
-        return 200, self.effects[effect].to_json()
+        return 200, self.effects[effect].to_json() | {"meta": self.effects[effect].meta}
 
     def get_effects_one_plan(self, effect: str, **_more: Any) -> StatusAndBody:
         """Return the plan of an effect."""
         row = self.effects[effect]
         return 200, {"tool": row.tool, "arguments": row.arguments, "free_text": row.free_text}
 
+    def get_effects_one_result(self, effect: str, **_more: Any) -> StatusAndBody:
+        """Return the stored result of an effect."""
+        row = self.effects[effect]
+        if not row.outcome:
+            raise Refusal(409, "NO_RESULT")
+        stored = {} if row.result is None else {"result": row.result}
+        return 200, row.to_json() | stored | {
+            "effect": row.id,
+            "stored": "result" if stored else "none",
+            "redacted": False,
+        }
+
+    def post_events(self, *, body: Any, **_more: Any) -> StatusAndBody:
+        """Record facts after the event; they change nothing here."""
+        self.facts += body
+        results = [
+            {"index": index, "id": item["id"], "status": "created"}
+            for index, item in enumerate(body)
+        ]
+        return 200, {"accepted": len(body), "results": results}
+
     def get_effects(self, *, params: dict[str, str], **_more: Any) -> StatusAndBody:
         """List effects, newest first."""
-        names = ("session", "state", "outcome", "effect_key", "tool")
+        names = ("session", "state", "outcome", "effect_key", "call_id", "tool")
 
         def fits(row: FakeEffect) -> bool:
             return all(getattr(row, name) == params[name] for name in names if name in params)

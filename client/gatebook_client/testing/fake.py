@@ -5,6 +5,7 @@ before or after any step. Tests can inspect what it stores. It does not evaluate
 your tools: for that, use a real Gatebook.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
-from gatebook_client.client import Client
+from gatebook_client.client import AsyncClient, Client, SessionOpening
 from gatebook_client.sessions import Session
 from gatebook_client.testing.endpoints import FakeEndpoints, Refusal
 from gatebook_client.testing.models import US, Crash
@@ -22,7 +23,7 @@ from gatebook_client.types import Json
 BEFORE, AFTER = "before", "after"
 
 
-class Process(httpx.BaseTransport):
+class Process(httpx.BaseTransport, httpx.AsyncBaseTransport):
     """One process of an agent, which can die; the server continues."""
 
     def __init__(self, server: "FakeGatebook") -> None:
@@ -54,6 +55,10 @@ class Process(httpx.BaseTransport):
             self.dead = True
             raise Crash
         return response
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer an async client in the same way."""
+        return self.handle_request(request)
 
 
 class FakeGatebook(FakeEndpoints):
@@ -88,6 +93,26 @@ class FakeGatebook(FakeEndpoints):
         """
         client_options = {name: how.pop(name) for name in ("patience_s", "on_wait") if name in how}
         return self.client(process, **({"patience_s": 1.0} | client_options)).session(key, **how)
+
+    def async_session(
+        self, key: str = "", *, process: Process | None = None, **how: Any
+    ) -> SessionOpening:
+        """Open a session of an async client, as `session` does: `async with` it."""
+        client_options = {name: how.pop(name) for name in ("patience_s", "on_wait") if name in how}
+        options: dict[str, Any] = {"patience_s": 1.0} | client_options
+        client = AsyncClient(
+            "http://fake",
+            "token",
+            transport=process or self.process(),
+            sleep=self.sleep_async,
+            **options,
+        )
+        return client.session(key, **how)
+
+    async def sleep_async(self, seconds: float) -> None:
+        """Move the clock at once, and let other tasks run."""
+        self.now_us += int(seconds * US)
+        await asyncio.sleep(0)
 
     def sleep(self, seconds: float) -> None:
         """Move the clock at once, and yield briefly so that other threads run."""
@@ -159,9 +184,8 @@ class FakeGatebook(FakeEndpoints):
         if key in self.answers and parts[-1] not in ("effects", "dispatch"):
             status, answer = self.answers[key]
         else:
-            status, answer = endpoint(
-                *(part for part in parts if "-" in part), body=body, key=key, params=params
-            )
+            named = [part for index, part in enumerate(parts) if _is_name(parts, index)]
+            status, answer = endpoint(*named, body=body, key=key, params=params)
             if key and request.method == "POST":
                 self.answers[key] = status, answer
         return httpx.Response(status, json=answer, request=request)
@@ -172,7 +196,13 @@ def find_step_name(method: str, parts: list[str]) -> str:
 
     POST /effects/{id}/dispatch is `post_effects_one_dispatch`.
     """
-    return f"{method.lower()}_" + "_".join("one" if "-" in part else part for part in parts)
+    names = ("one" if _is_name(parts, index) else part for index, part in enumerate(parts))
+    return f"{method.lower()}_" + "_".join(names)
+
+
+def _is_name(parts: list[str], index: int) -> bool:
+    """Return whether a part of a path names an object."""
+    return "-" in parts[index] or (index == 1 and parts[0] == "sessions")
 
 
 STEPS = {"post_effects": "plan", "post_sessions": "open"}

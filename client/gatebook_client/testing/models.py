@@ -59,6 +59,9 @@ class FakeEffect:
     reason: str = ""
     reference: str = ""
     gate: str = ""
+    call_id: str = ""
+    meta: Json = field(default_factory=dict)
+    result: Any = None
     compensates: str = ""
     free_text: list[str] = field(default_factory=list)
     attempts: list[FakeAttempt] = field(default_factory=list)
@@ -107,12 +110,17 @@ class FakeEffect:
             "handle": f"e_{self.number}",
             "session": self.session,
             "effect_key": self.effect_key,
+            "call_id": self.call_id or None,
             "tool": self.tool,
             "state": self.state,
             "outcome": self.outcome or None,
             "permission": self.permission,
             "intent_digest": self.intent,
-            "gate": {"id": self.gate, "wait": f"/api/v1/gates/{self.gate}?wait=45"}
+            "gate": {
+                "id": self.gate,
+                "wait": f"/api/v1/gates/{self.gate}?wait=45",
+                "page": f"/approvals/{self.gate}/",
+            }
             if self.gate
             else None,
             "attempt": last.number if last is not None else None,
@@ -131,12 +139,15 @@ class FakeGate:
     status: str = "pending"
     version: int = 1
     message: str = ""
+    decide_by_us: int = 0
 
     def to_json(self) -> Json:
         """Return the gate object of the API."""
         return {
             "id": self.id,
             "effect": self.effect,
+            "page": f"/approvals/{self.id}/",
+            "decide_by_us": self.decide_by_us,
             "status": self.status,
             "version": self.version,
             "message": self.message,
