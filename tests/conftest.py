@@ -22,6 +22,7 @@ from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django import DjangoDbBlocker, Settings
 
+import shell  # first, or tests/shell takes its name
 from config import secret_keys
 from tests.config.row_snapshot import Kept
 from tests.config.server import Server, serve
@@ -30,6 +31,8 @@ from tests.pages.people import Organization, build
 # Playwright's synchronous API keeps an event loop in the thread for the rest of the run, and Django
 # would then refuse the ORM in every later test of the same process.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+
+assert shell.__file__  # the product's package
 
 # Programs that tests start import the client from its source folder, as the tests do.
 _CLIENT = str(Path(__file__).resolve().parent.parent / "client")

@@ -1,0 +1,1191 @@
+"""Follow a shell command without running it: which programs it runs with which words.
+
+tree-sitter-bash parses (docs/decisions/0034-shell-commands.md). This module walks the tree in the
+order of execution with the values of variables that are known, follows functions, aliases, `eval`,
+`sh -c` and what else runs a command, and lists the simple commands. Whatever it does not understand
+becomes an unclear command, never nothing.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Final
+
+import tree_sitter
+import tree_sitter_bash
+
+from shell.argument_readers import NO_STDIN, Stdin
+from shell.word_pieces import (
+    Piece,
+    TooManyWordsError,
+    build_words,
+    decode_ansi,
+    split_escapes,
+    unescape_quoted,
+)
+from shell.words import Word
+from shell.wrappers import (
+    OTHER_SHELLS,
+    Inner,
+    UnclearError,
+    get_program_name,
+    unwrap_words,
+)
+
+MAX_CHARACTERS: Final = 65_536  # longer commands are not parsed
+MAX_COMMANDS: Final = 200  # simple commands of one command
+MAX_DEPTH: Final = 60  # nesting of the syntax
+MAX_NESTING: Final = 8  # commands inside commands: bash -c 'bash -c …'
+MAX_STEPS: Final = 4_000  # nodes that are walked, which bounds loops and functions
+MAX_LOOP_VALUES: Final = 8
+_SYSTEM_FOLDERS: Final = frozenset(
+    {
+        "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin",
+        "/opt/homebrew/bin", "/snap/bin",
+    }
+)  # fmt: skip
+# Variables whose value a program runs.
+_CODE_VARIABLES: Final = frozenset(
+    {
+        "GIT_SSH_COMMAND", "GIT_SSH", "GIT_EXTERNAL_DIFF", "GIT_PAGER", "PAGER", "MANPAGER",
+        "LESSOPEN", "LESSCLOSE", "EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR",
+        "GIT_ASKPASS", "SSH_ASKPASS", "SUDO_ASKPASS", "PROMPT_COMMAND", "BROWSER",
+        "GIT_PROXY_COMMAND", "RSYNC_RSH", "PERL5DB",
+    }
+)  # fmt: skip
+_OPAQUE_VARIABLES: Final = frozenset(
+    {
+        "BASH_ENV", "ENV", "LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "PERL5OPT",
+        "RUBYOPT", "NODE_OPTIONS", "PYTHONSTARTUP", "ZDOTDIR", "SHELLOPTS", "BASHOPTS", "PS4",
+        "GIT_EXEC_PATH", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS", "GIT_TEMPLATE_DIR",
+    }
+)  # fmt: skip
+_HARMLESS_VALUES: Final = frozenset(
+    {
+        "", "cat", "true", ":", "less", "more", "vim", "vi", "nano", "ssh", "/bin/true",
+        "/bin/cat", "less -R", "code --wait",
+    }
+)  # fmt: skip
+# Commands after which the values of variables are not known any more.
+_FORGETTING: Final = frozenset(
+    {
+        "read",
+        "mapfile",
+        "readarray",
+        "getopts",
+        "let",
+        "printf -v",
+        "source",
+        ".",
+        "typeset",
+        "wait",
+    }
+)
+# Words before a command that leave it to the shell to find functions and aliases.
+_KEYWORDS: Final = frozenset({"time", "noglob", "nocorrect", "coproc"})
+_OPERATORS: Final = frozenset(
+    {
+        "\n", ";", "&", ";;", "{", "}", "(", ")", "((", "))", "do", "done", "then", "else",
+        "elif", "fi", "if", "while", "until", "for", "select", "in", "case", "esac", ";&",
+        ";;&", "!", "|", "|&", "&&", "||", "function", "[[", "]]", "[", "]", "$", "<(", ">(",
+        "$(", "`", "=",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One simple command. `words` begin with the program.
+
+    `directory` is where it runs, relative to the start; None if that is not known. `trusted` is
+    false if the program may be another than the one of its name. `reason` says why a command is
+    not understood; it has no words then. A redirection to a file has the program `>`.
+    """
+
+    words: tuple[Word, ...]
+    text: str
+    directory: str | None = ""
+    stdin: Stdin = NO_STDIN
+    assignments: tuple[tuple[str, Word], ...] = ()
+    trusted: bool = True
+    reason: str = ""
+
+    @property
+    def program(self) -> str:
+        """The name of the program without its folder; empty if it is not known."""
+        return get_program_name(self.words[0].value or "") if self.words else ""
+
+
+@dataclass(slots=True)
+class _Scope:
+    variables: dict[str, Word | None] = field(default_factory=dict)  # None: set, but not known
+    positional: tuple[Word, ...] | None = None  # $1 …; None: not known
+    functions: dict[str, tree_sitter.Node] = field(default_factory=dict)
+    aliases: dict[str, str | None] = field(default_factory=dict)
+    files: dict[str, str | None] = field(default_factory=dict)  # written in this command
+    directory: str | None = ""
+    path_changed: bool = False
+    forgotten: bool = False  # variables may have any value
+
+    def copy(self) -> "_Scope":
+        return replace(
+            self,
+            variables=dict(self.variables),
+            functions=dict(self.functions),
+            aliases=dict(self.aliases),
+            files=dict(self.files),
+        )
+
+    def merge(self, other: "_Scope") -> None:
+        """Keep what both have; what differs is not known."""
+        for name in self.variables.keys() | other.variables.keys():
+            if self.variables.get(name) != other.variables.get(name) or (
+                (name in self.variables) != (name in other.variables)
+            ):
+                self.variables[name] = None
+        for name, text in other.files.items():
+            self.files[name] = text if self.files.get(name, text) == text else None
+        self.functions.update(other.functions)
+        for name, alias in other.aliases.items():
+            self.aliases[name] = alias if self.aliases.get(name, alias) == alias else None
+        if self.directory != other.directory:
+            self.directory = None
+        if self.positional != other.positional:
+            self.positional = None
+        self.path_changed = self.path_changed or other.path_changed
+        self.forgotten = self.forgotten or other.forgotten
+
+
+class _GaveUpError(Exception):
+    """The command is too long, too deep, or its syntax is not understood."""
+
+
+@cache
+def _load_language() -> tree_sitter.Language:
+    return tree_sitter.Language(tree_sitter_bash.language())
+
+
+def interpret_command(text: str, *, nesting: int = 0) -> list[Invocation]:
+    """Return the simple commands of a command in the order of their execution. Never raises."""
+    walk = _Walk(nesting)
+    try:
+        walk.run_text(text, _Scope())
+        walk.run_unused_functions()
+    except _GaveUpError as error:
+        walk.add_unclear(text, str(error))
+    except RecursionError:
+        walk.add_unclear(text, "it is nested too deeply")
+    return walk.invocations
+
+
+class _Walk:
+    def __init__(self, nesting: int) -> None:
+        self.invocations: list[Invocation] = []
+        self._nesting = nesting
+        self._depth = 0
+        self._steps = 0
+        self._called: set[str] = set()
+        self._functions: dict[str, tuple[tree_sitter.Node, _Scope]] = {}
+        self._running: list[str] = []
+
+    def add_unclear(self, text: str, reason: str) -> None:
+        self.invocations.append(Invocation((), text[:500], reason=reason))
+
+    def run_text(self, text: str, scope: _Scope, stdin: Stdin = NO_STDIN) -> None:
+        """Walk a text. Raises _GaveUpError."""
+        if self._nesting > MAX_NESTING:
+            raise _GaveUpError("commands are nested too deeply")
+        if len(text) > MAX_CHARACTERS:
+            raise _GaveUpError(f"it is longer than {MAX_CHARACTERS} characters")
+        if "\0" in text:
+            raise _GaveUpError("it contains a NUL character")
+        text = text.replace("\r\n", "\n")
+        source = text.encode("utf-8", "surrogatepass")
+        tree = tree_sitter.Parser(_load_language()).parse(source)
+        if tree.root_node.has_error:
+            raise _GaveUpError(_describe_error(tree.root_node))
+        self._nesting += 1
+        try:
+            self._run(tree.root_node, scope, stdin)
+        finally:
+            self._nesting -= 1
+
+    def run_unused_functions(self) -> None:
+        """Walk functions that are defined and never called: something else may call them."""
+        for name, (body, scope) in list(self._functions.items()):
+            if name not in self._called:
+                inner = scope.copy()
+                inner.positional = None
+                self._run(body, inner, NO_STDIN)
+
+    def _run(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        self._depth += 1
+        self._steps += 1
+        if self._depth > MAX_DEPTH:
+            raise _GaveUpError("it is nested too deeply")
+        if self._steps > MAX_STEPS or len(self.invocations) > MAX_COMMANDS:
+            raise _GaveUpError("it has too many commands")
+        try:
+            self._run_statement(node, scope, stdin)
+        finally:
+            self._depth -= 1
+
+    def _run_statement(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        kind = node.type
+        if kind == "command":
+            self._run_command(node, scope, stdin)
+        elif kind in ("program", "do_group", "else_clause"):
+            self._run_children(node, scope, stdin)
+        elif kind == "compound_statement":
+            if node.child_count and node.children[0].type == "((":
+                self._scan_substitutions(node, scope)
+                self._forget_assigned(node, scope)
+            else:
+                self._run_children(node, scope, stdin)
+        elif kind == "list":
+            self._run_list(node, scope, stdin)
+        elif kind == "pipeline":
+            self._run_pipeline(node, scope, stdin)
+        elif kind == "redirected_statement":
+            self._run_redirected(node, scope, stdin)
+        elif kind == "subshell":
+            self._run_children(node, scope.copy(), stdin)
+        elif kind == "negated_command":
+            self._run_children(node, scope, stdin)
+        elif kind in ("variable_assignment", "variable_assignments"):
+            self._assign_all(node, scope)
+        elif kind == "declaration_command":
+            self._run_declaration(node, scope)
+        elif kind == "unset_command":
+            self._scan_substitutions(node, scope)
+            scope.forgotten = True
+            self._add(scope, [Word("unset", "unset")], _text(node), stdin)
+        elif kind == "if_statement":
+            self._run_if(node, scope, stdin)
+        elif kind in ("while_statement", "c_style_for_statement"):
+            self._run_loop(node, scope, stdin)
+        elif kind == "for_statement":
+            self._run_for(node, scope, stdin)
+        elif kind == "case_statement":
+            self._run_case(node, scope, stdin)
+        elif kind == "function_definition":
+            self._define_function(node, scope)
+        elif kind == "test_command":
+            self._scan_substitutions(node, scope)
+            self._add(scope, [Word("test", "test")], _text(node), stdin)
+        elif kind in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
+            self._read_redirect(node, scope, None)
+        elif kind == "comment":
+            pass
+        else:
+            raise _GaveUpError(f"the syntax {kind} is not understood")
+
+    def _run_children(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        for child in node.children:
+            if child.is_named:
+                self._run(child, scope, stdin)
+            elif child.type not in _OPERATORS:
+                raise _GaveUpError(f"the sign {child.type} is not understood")
+
+    def _run_list(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        chain: list[tuple[str, tree_sitter.Node]] = []
+        while node.type == "list":
+            left, sign, right = node.children[0], node.children[1], node.children[-1]
+            chain.append((sign.type, right))
+            node = left
+            if len(chain) > MAX_COMMANDS:
+                raise _GaveUpError("it has too many commands")
+        self._run(node, scope, stdin)
+        success = scope.copy()
+        only_and = True
+        for operator, right in reversed(chain):
+            if operator == "&&":
+                self._run(right, success, stdin)
+            else:
+                only_and = False
+                other = scope.copy()
+                other.merge(success)
+                self._run(right, other, stdin)
+                success.merge(other)
+        directory = success.directory if only_and else None
+        scope.merge(success)
+        if directory is not None:
+            scope.directory = directory  # `cd x && …`: what follows expects that it succeeded
+
+    def _run_pipeline(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        elements = [child for child in node.children if child.is_named and child.type != "comment"]
+        for element in elements:
+            copy = scope.copy()
+            first = len(self.invocations)
+            self._run(element, copy, stdin)
+            # In zsh the last element runs in this shell, so its variables may be set.
+            scope.merge(replace(copy, directory=scope.directory, positional=scope.positional))
+            stdin = Stdin(True, self._find_output(first))
+
+    def _find_output(self, first: int) -> str | None:
+        """Return what the commands since `first` write, if that is known."""
+        if len(self.invocations) != first + 1:
+            return None
+        invocation = self.invocations[first]
+        return find_output(invocation) if invocation.trusted else None
+
+    def _run_redirected(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        body = node.child_by_field_name("body")
+        after: list[tree_sitter.Node] = []
+        extra: list[Word] = []
+        targets: list[Word] = []
+        pipes: list[tree_sitter.Node] = []
+        for redirect in node.children_by_field_name("redirect"):
+            read = self._read_redirect(redirect, scope, body)
+            stdin = read.stdin or stdin
+            extra += read.words
+            targets += read.targets
+            after += read.after
+            pipes += read.pipes
+        first = len(self.invocations)
+        if body is not None:
+            if extra and body.type != "command":
+                raise _GaveUpError("words after a redirection are not understood")
+            if body.type == "command":
+                self._depth += 1
+                self._run_command(body, scope, stdin, extra)
+                self._depth -= 1
+            else:
+                self._run(body, scope, stdin)
+        elif extra:
+            raise _GaveUpError("words after a redirection are not understood")
+        output = self._find_output(first)
+        self._write_files(targets, scope, output, _text(node))
+        for pipe in pipes:  # the rest of a pipeline whose first command has a here document
+            self._run(pipe, scope, Stdin(True, None if targets else output))
+        for statement in after:
+            self._run(statement, scope, NO_STDIN)
+
+    def _write_files(
+        self, targets: Sequence[Word], scope: _Scope, output: str | None, text: str
+    ) -> None:
+        for target in targets:
+            path = target.value
+            if path is not None and path.startswith(("/dev/tcp/", "/dev/udp/")):
+                self._append(Invocation((Word("/dev/tcp", "/dev/tcp"), target), text))
+            elif path in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"):
+                continue
+            else:
+                if path is None and not target.prefix:
+                    self._append(Invocation((Word(">", ">"), target), text, scope.directory))
+                    continue
+                if path is not None:
+                    key = self._find_file(path, scope)
+                    scope.files[key] = output if key not in scope.files else None
+                self._append(Invocation((Word(">", ">"), target), text, scope.directory))
+
+    def _find_file(self, path: str, scope: _Scope) -> str:
+        return posixpath.normpath(posixpath.join(scope.directory or "", path))
+
+    def _read_redirect(
+        self, node: tree_sitter.Node, scope: _Scope, body: tree_sitter.Node | None
+    ) -> "_Redirect":
+        read = _Redirect()
+        if node.type == "herestring_redirect":
+            words = self._expand_all(node.children[1:], scope)
+            text = words[0].value if len(words) == 1 else None
+            read.stdin = Stdin(True, None if text is None else text + "\n")
+        elif node.type == "heredoc_redirect":
+            self._read_heredoc(node, scope, read)
+        elif node.type == "file_redirect":
+            sign = next(child.type for child in node.children if not child.is_named)
+            words = self._expand_all(node.children_by_field_name("destination"), scope)
+            read.words = words[1:]  # the grammar takes `>&2 push` as two destinations
+            if sign.startswith("<") and sign != "<&" and sign != "<&-":
+                text = None
+                if words and words[0].value is not None:
+                    text = scope.files.get(self._find_file(words[0].value, scope))
+                    if words[0].value.startswith(("/dev/tcp/", "/dev/udp/")):
+                        read.targets = words[:1]
+                read.stdin = Stdin(True, text)
+            elif sign in ("<&", "<&-", ">&-"):
+                read.stdin = Stdin(True) if sign == "<&" else None
+                if sign != "<&" or (words and words[0].value is None):
+                    read.words = words
+                    if sign == "<&":
+                        read.words = words[1:]
+            elif sign == ">&":
+                target = words[0].value if words else None
+                if target is None or not re.fullmatch(r"\d+-?|-", target):
+                    read.targets = words[:1]
+            elif sign in (">", ">>", ">|", "&>", "&>>"):
+                read.targets = words[:1]
+            else:
+                raise _GaveUpError(f"the redirection {sign} is not understood")
+        else:
+            raise _GaveUpError(f"the redirection {node.type} is not understood")
+        return read
+
+    def _read_heredoc(self, node: tree_sitter.Node, scope: _Scope, read: "_Redirect") -> None:
+        literal = False
+        strips = False
+        text: str | None = ""
+        for child in node.children:
+            if child.type == "heredoc_start":
+                literal = any(sign in _text(child) for sign in "'\"\\")
+            elif child.type == "<<-":
+                strips = True
+            elif child.type == "heredoc_body":
+                text = _text(child) if literal else self._expand_heredoc(child, scope)
+            elif child.type in ("heredoc_end", "<<", "file_descriptor", "&&", "||", "\n", ";", "&"):
+                pass
+            elif child.type in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
+                inner = self._read_redirect(child, scope, None)
+                read.targets += inner.targets
+                read.words += inner.words
+                if inner.stdin is not None:
+                    read.stdin = Stdin(True)
+            elif child.type == "pipeline":
+                read.pipes.append(child)
+            elif child.is_named and child.type in (
+                *("command", "list", "redirected_statement", "compound_statement", "subshell"),
+                *("if_statement", "while_statement", "for_statement", "test_command"),
+                *("negated_command", "variable_assignment", "declaration_command"),
+            ):
+                read.after.append(child)
+            elif child.is_named:  # an argument that follows the here document
+                read.words += self._expand(child, scope)
+            else:
+                raise _GaveUpError(f"the sign {child.type} in a here document is not understood")
+        if text is not None and strips:
+            text = "\n".join(line.lstrip("\t") for line in text.split("\n"))
+        if read.stdin is None:
+            read.stdin = Stdin(True, text)
+
+    def _expand_heredoc(self, node: tree_sitter.Node, scope: _Scope) -> str | None:
+        source = _text(node)
+        text: str | None = ""
+        for code in re.findall(r"(?<!\\)`((?:[^`\\]|\\.)*)`", source, re.DOTALL):
+            # The grammar does not see backquotes in here documents.
+            command = re.sub(r"\\([$`\\])", r"\1", code)
+            self._run_inner(
+                Inner(text=Word(command, source[:200]), same_shell=True),
+                scope.copy(),
+                NO_STDIN,
+                command,
+            )
+            text = None
+        for piece in self._list_quoted(node, scope):
+            text = None if text is None or piece.text is None else text + piece.text
+        return text
+
+    def _run_if(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        before = scope.copy()
+        inner = scope.copy()
+        for child in node.children:
+            if child.type in ("elif_clause", "else_clause"):
+                other = before.copy()
+                for item in child.children:
+                    if item.is_named:
+                        self._run(item, other, stdin)
+                scope.merge(other)
+            elif child.is_named:
+                self._run(child, inner, stdin)
+        scope.merge(inner)
+
+    def _run_loop(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        self._forget_assigned(node, scope)
+        inner = scope.copy()
+        first = len(self.invocations)
+        for child in node.children:
+            if (
+                child.type
+                in (
+                    "binary_expression",
+                    "unary_expression",
+                    "postfix_expression",
+                    "variable_assignment",
+                    "parenthesized_expression",
+                    "word",
+                    "number",
+                )
+                and node.type == "c_style_for_statement"
+            ):
+                self._scan_substitutions(child, inner)
+            elif child.is_named:
+                self._run(child, inner, Stdin(True) if stdin.exists else stdin)
+        self._leave_loop(first, scope, inner)
+
+    def _leave_loop(self, first: int, scope: _Scope, inner: _Scope) -> None:
+        if inner.directory != scope.directory:  # the second round begins elsewhere
+            self.invocations[first:] = [
+                replace(invocation, directory=None) for invocation in self.invocations[first:]
+            ]
+        scope.merge(inner)
+
+    def _run_for(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        name_node = node.child_by_field_name("variable")
+        body = node.child_by_field_name("body")
+        if name_node is None or body is None:
+            raise _GaveUpError("a loop is not understood")
+        name = _text(name_node)
+        values = self._expand_all(node.children_by_field_name("value"), scope)
+        self._forget_assigned(body, scope)
+        is_select = bool(node.children) and node.children[0].type == "select"
+        known = [value for value in values if not value.splits]
+        first = len(self.invocations)
+        inner = scope.copy()
+        if not values or len(known) < len(values) or len(values) > MAX_LOOP_VALUES or is_select:
+            prefix = ""
+            if values and all(value.value is not None or value.prefix for value in values):
+                prefix = posixpath.commonprefix(
+                    [value.prefix if value.value is None else value.value for value in values]
+                )
+            inner.variables[name] = Word(None, f"${name}", prefix)
+            self._run(body, inner, stdin)
+        else:
+            for value in known:
+                inner.variables[name] = value
+                self._run(body, inner, stdin)
+        self._leave_loop(first, scope, inner)
+        scope.variables[name] = None
+
+    def _run_case(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
+        value = node.child_by_field_name("value")
+        if value is not None:
+            self._expand(value, scope)
+        before = scope.copy()
+        for item in node.children:
+            if item.type != "case_item":
+                continue
+            inner = before.copy()
+            values = {child.id for child in item.children_by_field_name("value")}
+            for child in item.children:
+                if child.is_named and child.id not in values:
+                    self._run(child, inner, stdin)
+                elif child.id in values:
+                    self._scan_substitutions(child, inner)
+            scope.merge(inner)
+
+    def _define_function(self, node: tree_sitter.Node, scope: _Scope) -> None:
+        name_node, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name_node is None or body is None:
+            raise _GaveUpError("a function is not understood")
+        name = _text(name_node)
+        scope.functions[name] = body
+        self._functions[name] = (body, scope)
+
+    def _forget_assigned(self, node: tree_sitter.Node, scope: _Scope) -> None:
+        """Variables that a loop sets may have any value when it begins again."""
+        stack = [node]
+        while stack:
+            child = stack.pop()
+            if child.type in (
+                "variable_assignment",
+                "postfix_expression",
+                "binary_expression",
+                "for_statement",
+            ):
+                name = child.child_by_field_name("name") or child.child_by_field_name("variable")
+                if name is not None:
+                    scope.variables[_text(name)] = None
+                elif child.type != "variable_assignment":
+                    for item in child.children:
+                        if item.type in ("variable_name", "word"):
+                            scope.variables[_text(item)] = None
+            stack += child.children
+
+    def _assign_all(self, node: tree_sitter.Node, scope: _Scope) -> None:
+        nodes = [node] if node.type == "variable_assignment" else node.children
+        for child in nodes:
+            if child.type == "variable_assignment":
+                name, value = self._read_assignment(child, scope)
+                self._set_variable(scope, name, value)
+                self._check_variable(name, value, scope, _text(child))
+
+    def _read_assignment(self, node: tree_sitter.Node, scope: _Scope) -> tuple[str, Word | None]:
+        name_node = node.child_by_field_name("name")
+        value = node.child_by_field_name("value")
+        name = "" if name_node is None else _text(name_node)
+        if name_node is not None and name_node.type == "subscript":
+            self._scan_substitutions(name_node, scope)
+            return name.partition("[")[0], None
+        if value is None:
+            return name, Word("", "")
+        if value.type == "array" or any(child.type == "+=" for child in node.children):
+            self._scan_substitutions(value, scope)
+            return name, None
+        pieces = self._list_pieces(value, scope)
+        text = ""
+        for piece in pieces:
+            if piece.text is None:
+                return name, Word(None, _text(value)[:200], text)
+            text += piece.text
+        return name, Word(text, text)
+
+    def _set_variable(self, scope: _Scope, name: str, value: Word | None) -> None:
+        scope.variables[name] = value
+        if name == "PATH":
+            scope.path_changed = True
+        if name in ("IFS", "CDPATH"):
+            scope.forgotten = scope.forgotten or name == "IFS"
+
+    def _check_variable(self, name: str, value: Word | None, scope: _Scope, text: str) -> None:
+        """Add what a program runs because a variable says so."""
+        if name in _OPAQUE_VARIABLES:
+            self._append(Invocation((Word(f"{name}=", name),), text[:500], scope.directory))
+        elif name in _CODE_VARIABLES or name.startswith("GIT_CONFIG_VALUE"):
+            if value is None or value.value is None:
+                self.add_unclear(text, f"the value of {name} is only known when it runs")
+            elif value.value not in _HARMLESS_VALUES:
+                self._run_inner(Inner(text=value), scope, NO_STDIN, text)
+
+    def _run_declaration(self, node: tree_sitter.Node, scope: _Scope) -> None:
+        words: list[Word] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                self._assign_all(child, scope)
+            elif child.is_named:
+                if child.type == "variable_name":
+                    words.append(Word(_text(child), _text(child)))
+                else:
+                    words += self._expand(child, scope)
+            else:
+                words.append(Word(child.type, child.type))
+        if any(
+            word.value is None or (word.value.startswith("-") and set(word.value) & set("nilu"))
+            for word in words[1:]
+        ):
+            scope.forgotten = True
+        self._add(scope, words[:1], _text(node), NO_STDIN)
+
+    def _run_command(
+        self,
+        node: tree_sitter.Node,
+        scope: _Scope,
+        stdin: Stdin,
+        extra: Sequence[Word] = (),
+    ) -> None:
+        words: list[Word] = []
+        assignments: list[tuple[str, Word]] = []
+        targets: list[Word] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                name, value = self._read_assignment(child, scope)
+                assignments.append((name, value or Word(None, _text(child))))
+            elif child.type == "command_name":
+                for item in child.children:
+                    words += self._expand(item, scope)
+            elif child.type in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
+                read = self._read_redirect(child, scope, node)
+                if read.after or read.pipes:
+                    raise _GaveUpError("a here document before a command is not understood")
+                stdin = read.stdin or stdin
+                words += read.words
+                targets += read.targets
+            elif child.is_named:
+                words += self._expand(child, scope)
+            elif child.type in ("==", "=~", "=", "!="):
+                words.append(Word(child.type, child.type))
+            elif child.type == "$":
+                words.append(Word("$", "$"))
+            else:
+                raise _GaveUpError(f"the sign {child.type} in a command is not understood")
+        words += extra
+        first = len(self.invocations)
+        self._run_words(words, scope, stdin, assignments, _text(node))
+        self._write_files(targets, scope, self._find_output(first), _text(node))
+
+    def _run_words(
+        self,
+        words: Sequence[Word],
+        scope: _Scope,
+        stdin: Stdin,
+        assignments: Sequence[tuple[str, Word]],
+        text: str,
+        *,
+        only_programs: bool = False,
+    ) -> None:
+        """Run words as a command: a function, an alias, another command inside, or a program."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise _GaveUpError("it has too many commands")
+        if not words:
+            for name, value in assignments:
+                self._set_variable(scope, name, value)
+            return
+        for name, value in assignments:
+            self._check_variable(name, value, scope, text)
+        program = words[0].value
+        if program is None:
+            self.add_unclear(text, f"the program {words[0].text[:80]} is only known when it runs")
+            return
+        if program in scope.aliases and not only_programs:
+            alias = scope.aliases[program]
+            if alias is None:
+                self.add_unclear(text, f"the alias {program[:40]} is only known when it runs")
+            else:
+                narrowed = scope.copy()
+                del narrowed.aliases[program]  # an alias does not call itself
+                parts = [
+                    alias,
+                    *(
+                        word.text if word.value is None else _quote(word.value)
+                        for word in words[1:]
+                    ),
+                ]
+                self._run_inner(
+                    Inner(text=Word(" ".join(parts), text), same_shell=True), narrowed, stdin, text
+                )
+                del scope.aliases[program]
+                self._run_words(words, scope, stdin, assignments, text)
+                scope.aliases[program] = alias
+                return
+        if program in scope.functions and not only_programs:
+            self._call_function(program, words, scope, stdin, text)
+            return
+        name = get_program_name(program)
+        if name in OTHER_SHELLS and not _is_version(words):
+            self.add_unclear(text, f"the language of {name} is not understood")
+            return
+        if name in ("{", "}", "", "then", "do", "done", "fi", "esac"):
+            self.add_unclear(text, "its syntax is not understood")
+            return
+        try:
+            inners = unwrap_words(name, words[1:])
+        except UnclearError as error:
+            self.add_unclear(text, str(error))
+            return
+        if inners is not None:
+            if not inners:
+                self._add(scope, words, text, stdin, assignments)
+            for inner in inners:
+                self._run_inner(inner, scope, stdin, text, only_programs=name not in _KEYWORDS)
+            if name in ("find", "gfind"):
+                self._add(scope, words, text, stdin, assignments)
+            return
+        if name in ("source", "."):
+            self._source(words, scope, stdin, text)
+            return
+        self._run_builtin(name, words, scope, text)
+        key = self._find_file(program, scope)
+        if "/" in program and key in scope.files:
+            self._run_file(key, program, words[1:], scope, stdin, text)
+            return
+        self._add(scope, words, text, stdin, assignments)
+
+    def _add(
+        self,
+        scope: _Scope,
+        words: Sequence[Word],
+        text: str,
+        stdin: Stdin,
+        assignments: Sequence[tuple[str, Word]] = (),
+    ) -> None:
+        program = words[0].value or ""
+        folder = program.rpartition("/")[0]
+        trusted = not scope.path_changed and (not folder or folder in _SYSTEM_FOLDERS)
+        trusted = trusted and all(name != "PATH" for name, _ in assignments)
+        self._append(
+            Invocation(
+                tuple(words), text[:2_000], scope.directory, stdin, tuple(assignments), trusted
+            )
+        )
+
+    def _append(self, invocation: Invocation) -> None:
+        if len(self.invocations) > MAX_COMMANDS:
+            raise _GaveUpError("it has too many commands")
+        self.invocations.append(invocation)
+
+    def _run_inner(
+        self,
+        inner: Inner,
+        scope: _Scope,
+        stdin: Stdin,
+        text: str,
+        *,
+        only_programs: bool = False,
+    ) -> None:
+        if inner.text is None:
+            target = scope
+            if inner.directory is not None:
+                target = scope.copy()
+                target.directory = _join_directory(scope.directory, inner.directory)
+            self._run_words(
+                inner.words, target, stdin, inner.assignments, text, only_programs=only_programs
+            )
+            return
+        code = inner.text.value
+        if code is None:
+            self.add_unclear(text, "the command inside is only known when it runs")
+            return
+        if inner.same_shell:
+            target = scope
+        else:
+            # A new shell sees only what was exported, so no value is certain there.
+            target = _Scope(
+                directory=scope.directory, path_changed=scope.path_changed, files=scope.files
+            )
+            target.positional = inner.arguments[1:]
+        try:
+            self.run_text(code, target, stdin)
+        except _GaveUpError as error:
+            self.add_unclear(code, str(error))
+
+    def _call_function(
+        self, name: str, words: Sequence[Word], scope: _Scope, stdin: Stdin, text: str
+    ) -> None:
+        self._called.add(name)
+        if self._running.count(name) > 1 or len(self._running) > MAX_NESTING:
+            return  # it calls itself: its commands are listed already
+        self._running.append(name)
+        outer = scope.positional
+        scope.positional = tuple(words[1:])
+        body = scope.functions[name]
+        self._run(body, scope, stdin)
+        scope.positional = outer
+        self._running.pop()
+
+    def _source(self, words: Sequence[Word], scope: _Scope, stdin: Stdin, text: str) -> None:
+        path = words[1].value if len(words) > 1 else None
+        if path in ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "-"):
+            if not stdin.exists:
+                self.add_unclear(text, "a shell reads commands that are not shown")
+            elif stdin.text is None:
+                self.add_unclear(text, "a shell reads commands that are only known when it runs")
+            else:
+                self._run_inner(Inner(text=Word(stdin.text, text)), scope, NO_STDIN, text)
+            return
+        if path is None:
+            self.add_unclear(text, "the file that a shell runs is only known when it runs")
+            return
+        key = self._find_file(path, scope)
+        if key in scope.files:
+            self._run_file(key, path, words[2:], scope, stdin, text)
+        else:
+            self._add(scope, words, text, stdin)
+        scope.forgotten = True
+
+    def _run_file(
+        self,
+        key: str,
+        path: str,
+        arguments: Sequence[Word],
+        scope: _Scope,
+        stdin: Stdin,
+        text: str,
+    ) -> None:
+        code = scope.files[key]
+        first_line = (code or "").partition("\n")[0]
+        if code is None:
+            self.add_unclear(text, f"the file {path[:80]} is written here, with unknown content")
+        elif first_line.startswith("#!") and not re.search(r"\b(?:ba|z|da|k|a)?sh\b", first_line):
+            self._add(scope, [Word(path, path), *arguments], text, stdin)
+        else:
+            word = Word(code, text)
+            self._run_inner(
+                Inner(text=word, arguments=(Word(path, path), *arguments)), scope, stdin, text
+            )
+
+    def _run_builtin(self, name: str, words: Sequence[Word], scope: _Scope, text: str) -> None:
+        if name in ("cd", "pushd"):
+            scope.directory = _change_directory(words[1:], scope.directory)
+        elif name == "popd":
+            scope.directory = None
+        elif name == "alias":
+            for word in words[1:]:
+                if word.value is None:
+                    self.add_unclear(text, "an alias is only known when it runs")
+                elif "=" in word.value:
+                    alias, _, value = word.value.partition("=")
+                    scope.aliases[alias] = value
+        elif name == "set" or name == "shift":
+            scope.positional = None
+        elif name in _FORGETTING or (
+            name == "printf" and len(words) > 1 and (words[1].value or "-v").startswith("-v")
+        ):
+            scope.forgotten = True
+        elif name in ("enable", "hash", "bind", "complete", "exec") and name != "exec":
+            scope.path_changed = scope.path_changed or name in ("enable", "hash")
+        elif name in ("chmod", "touch"):
+            pass
+        elif name in (
+            "cp",
+            "mv",
+            "ln",
+            "install",
+            "tee",
+            "sed",
+            "patch",
+            "tar",
+            "unzip",
+            "git",
+            "curl",
+            "wget",
+            "python",
+            "python3",
+            "perl",
+            "make",
+        ):
+            # It may change a file that was written before.
+            for word in words[1:]:
+                if word.value is not None:
+                    key = self._find_file(word.value, scope)
+                    if key in scope.files:
+                        scope.files[key] = None
+
+    def _expand_all(self, nodes: Sequence[tree_sitter.Node], scope: _Scope) -> list[Word]:
+        return [word for node in nodes if node.is_named for word in self._expand(node, scope)]
+
+    def _expand(self, node: tree_sitter.Node, scope: _Scope) -> list[Word]:
+        if _text(node).strip('"') in ("$@", "$*", "${@}", "${*}") and scope.positional is not None:
+            return list(scope.positional)
+        try:
+            return build_words(self._list_pieces(node, scope), _text(node))
+        except TooManyWordsError:
+            return [Word(None, _text(node)[:500], splits=True)]
+
+    def _list_pieces(self, node: tree_sitter.Node, scope: _Scope) -> list[Piece]:
+        self._depth += 1
+        self._steps += 1
+        if self._depth > MAX_DEPTH:
+            raise _GaveUpError("it is nested too deeply")
+        if self._steps > MAX_STEPS * 4:
+            raise _GaveUpError("it has too many words")
+        try:
+            return self._read_pieces(node, scope)
+        finally:
+            self._depth -= 1
+
+    def _read_pieces(self, node: tree_sitter.Node, scope: _Scope) -> list[Piece]:
+        kind = node.type
+        text = _text(node)
+        if kind in (
+            "word",
+            "number",
+            "test_operator",
+            "regex",
+            "extglob_pattern",
+            "variable_name",
+            "special_variable_name",
+            "file_descriptor",
+            "=",
+        ):
+            if node.named_child_count:
+                self._scan_substitutions(node, scope)
+                return [Piece(None, source=text)]
+            return split_escapes(text)
+        if kind == "raw_string":
+            return [Piece(text[1:-1], quoted=True)]
+        if kind == "ansi_c_string":
+            return [Piece(decode_ansi(text[2:-1]), quoted=True)]
+        if kind == "string":
+            return self._list_quoted(node, scope, 1) or [Piece("", quoted=True)]
+        if kind == "translated_string":
+            return [
+                piece
+                for child in node.children
+                if child.is_named
+                for piece in self._list_pieces(child, scope)
+            ]
+        if kind in ("concatenation", "command_name"):
+            pieces: list[Piece] = []
+            end = node.start_byte
+            for child in node.children:
+                if child.start_byte != end:
+                    raise _GaveUpError("a word is not understood")
+                end = child.end_byte
+                if child.is_named:
+                    pieces += self._list_pieces(child, scope)
+                else:
+                    pieces.append(Piece(_text(child)))
+            return pieces
+        if kind in ("simple_expansion", "expansion"):
+            return [self._expand_variable(node, scope, quoted=False)]
+        if kind == "command_substitution":
+            return [self._substitute(node, scope, quoted=False)]
+        if kind == "process_substitution":
+            self._scan_substitutions(node, scope)
+            return [Piece(None, quoted=True, source=text)]
+        if kind in ("arithmetic_expansion", "brace_expression"):
+            self._scan_substitutions(node, scope)
+            if kind == "brace_expression":
+                return [Piece(text)]
+            return [Piece(None, quoted=True, source=text)]
+        raise _GaveUpError(f"the syntax {kind} in a word is not understood")
+
+    def _list_quoted(self, node: tree_sitter.Node, scope: _Scope, margin: int = 0) -> list[Piece]:
+        """Return the pieces between double quotes; the text between children is literal."""
+        source = node.text or b""
+        at, pieces = margin, []
+        for child in node.children:
+            if child.type not in (
+                "simple_expansion",
+                "expansion",
+                "command_substitution",
+                "arithmetic_expansion",
+                "process_substitution",
+            ):
+                continue
+            start = child.start_byte - node.start_byte
+            if start > at:
+                pieces.append(Piece(unescape_quoted(_decode(source[at:start])), quoted=True))
+            at = child.end_byte - node.start_byte
+            if child.type in ("simple_expansion", "expansion"):
+                pieces.append(self._expand_variable(child, scope, quoted=True))
+            elif child.type == "command_substitution":
+                pieces.append(self._substitute(child, scope, quoted=True))
+            else:
+                self._scan_substitutions(child, scope)
+                pieces.append(Piece(None, quoted=True, source=_text(child)))
+        end = len(source) - margin
+        if end > at:
+            pieces.append(Piece(unescape_quoted(_decode(source[at:end])), quoted=True))
+        return pieces
+
+    def _expand_variable(self, node: tree_sitter.Node, scope: _Scope, *, quoted: bool) -> Piece:
+        text = _text(node)
+        match = re.fullmatch(r"\$\{?([A-Za-z_]\w*|[0-9]+)\}?", text)
+        unknown = Piece(None, quoted, source=text)
+        if match is None:
+            self._scan_substitutions(node, scope)
+            if text in ("$?", "$$", "$#", "$!", "${#}"):
+                return Piece(None, quoted=True, source=text)
+            return unknown
+        name = match[1]
+        if name.isdigit():
+            if scope.positional is None or name == "0":
+                return unknown
+            at = int(name) - 1
+            value: Word | None = (
+                scope.positional[at] if at < len(scope.positional) else Word("", "")
+            )
+        elif scope.forgotten or name not in scope.variables:
+            return unknown
+        else:
+            value = scope.variables[name]
+        if value is None or value.value is None:
+            if value is not None and value.prefix and quoted:
+                return Piece(None, quoted, source=text)
+            return unknown
+        if "*" in value.value or "?" in value.value or "[" in value.value:
+            return Piece(value.value, quoted=True) if quoted else unknown
+        return Piece(value.value, quoted, from_variable=True)
+
+    def _substitute(self, node: tree_sitter.Node, scope: _Scope, *, quoted: bool) -> Piece:
+        """Walk `$(…)`, and return what it writes if that is known."""
+        first = len(self.invocations)
+        text = _text(node)
+        if text.startswith("`") and "\\" in text:
+            # Inside backquotes a backslash has another meaning; the grammar does not follow it.
+            self._run_inner(
+                Inner(text=Word(re.sub(r"\\([$`\\])", r"\1", text[1:-1]), text), same_shell=True),
+                scope.copy(),
+                NO_STDIN,
+                text,
+            )
+        else:
+            self._scan_substitutions(node, scope)
+        output = self._find_output(first)
+        if output is None:
+            return Piece(None, quoted, source=text)
+        return Piece(output.rstrip("\n"), quoted, from_variable=True)
+
+    def _scan_substitutions(self, node: tree_sitter.Node, scope: _Scope) -> None:
+        """Walk the commands inside a word or an expression whose own value is not needed."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise _GaveUpError("it is nested too deeply")
+        if node.type in ("command_substitution", "process_substitution"):
+            inner = scope.copy()
+            for child in node.children:
+                if child.is_named:
+                    self._run(child, inner, NO_STDIN)
+        else:
+            for child in node.children:
+                if child.type == "string" or child.child_count:
+                    self._scan_substitutions(child, scope)
+        self._depth -= 1
+
+
+@dataclass(slots=True)
+class _Redirect:
+    stdin: Stdin | None = None
+    words: list[Word] = field(default_factory=list)
+    targets: list[Word] = field(default_factory=list)
+    after: list[tree_sitter.Node] = field(default_factory=list)
+    pipes: list[tree_sitter.Node] = field(default_factory=list)
+
+
+def find_output(invocation: Invocation) -> str | None:
+    """Return what echo, printf or cat writes to its standard output, if that is known."""
+    values = [word.value for word in invocation.words[1:]]
+    if any(value is None for value in values):
+        return None
+    known = [value for value in values if value is not None]
+    name = invocation.program
+    if name == "cat" and known in ([], ["-"]) and invocation.stdin.exists:
+        return invocation.stdin.text
+    if name == "echo":
+        escapes = False
+        while known and re.fullmatch(r"-[neE]+", known[0]):
+            escapes = escapes or "e" in known[0]
+            known.pop(0)
+        text = " ".join(known)
+        return (
+            (decode_ansi(text) if escapes else text) + "\n" if "\\" not in text or escapes else None
+        )
+    if name == "printf" and known:
+        if known[0] == "--":
+            known.pop(0)
+        if known[0] in ("%s", "%s\\n", "%b", "%b\\n") and len(known) == 2:
+            text = known[1] if known[0].startswith("%s") else decode_ansi(known[1])
+            return text + ("\n" if known[0].endswith("\\n") else "")
+        if len(known) == 1 and "%" not in known[0]:
+            return decode_ansi(known[0])
+    return None
+
+
+def _change_directory(words: Sequence[Word], directory: str | None) -> str | None:
+    listed = [word for word in words if word.value not in ("-P", "-L", "-e", "--")]
+    if len(listed) != 1:
+        return None
+    return _join_directory(directory, listed[0])
+
+
+def _join_directory(directory: str | None, word: Word) -> str | None:
+    path = word.value
+    if path is None or path == "-" or path.startswith("~"):
+        return None if path is None or path == "-" else path
+    if path.startswith("/"):
+        return posixpath.normpath(path)
+    return None if directory is None else posixpath.normpath(posixpath.join(directory, path))
+
+
+def _is_version(words: Sequence[Word]) -> bool:
+    return len(words) == 2 and words[1].value in ("--version", "-v", "--help")
+
+
+def _quote(value: str) -> str:
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _text(node: tree_sitter.Node) -> str:
+    return _decode(node.text or b"")
+
+
+def _decode(source: bytes) -> str:
+    return source.decode("utf-8", "surrogatepass")
+
+
+def _describe_error(root: tree_sitter.Node) -> str:
+    for node in _iterate_errors(root):
+        return f"line {node.start_point.row + 1} cannot be parsed"
+    return "it cannot be parsed"
+
+
+def _iterate_errors(root: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.is_error or node.is_missing:
+            yield node
+        if node.has_error:
+            stack += reversed(node.children)
