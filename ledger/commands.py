@@ -43,6 +43,8 @@ class Plan:
     tool: str
     intent_digest: str
     values: Mapping[str, Any]  # the other columns that a plan sets, by name
+    # False: the caller has already decided about open effects of the same intent.
+    is_guarded: bool = True
 
 
 @dataclass(slots=True)
@@ -85,7 +87,7 @@ def load_planned_effect(plan: Plan, now_us: int) -> PlannedEffect:
     """
     identity = derive_uuid(plan.session, plan.effect_key)
     row, others = _load_related(identity, plan)
-    ambiguous = _find_open_effect(row, others, plan, now_us)
+    ambiguous = _find_open_effect(row, others, plan, now_us) if plan.is_guarded else None
     if row is None:
         return PlannedEffect(identity, None, True, ambiguous is None, ambiguous)
     is_undecided, unsettled = is_permission_needed(row, now_us), False

@@ -1,0 +1,373 @@
+"""Decides on a call before it runs: plan it, ask people, dispatch it or deny it.
+
+A hook before a call comes before the client's own permissions, so it plans the call. Where
+Gatebook permits it, the call counts as dispatched from the answer on: nobody would notice if it ran
+unreported. All writes of one hook are one transaction, with the session's row locked.
+
+A model names a repeated call by a new id. So a call meets the effects of its intent that are open:
+one that waits for people is continued, and one that a dead process may have executed is settled
+first, by the verdict table. Equal calls of one turn are legitimate.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from django.db.models import Q
+
+from api.endpoint import Call
+from api.plan_columns import build_plan_columns, build_target_columns
+from api.schemas import core
+from approvals import gated_commands
+from approvals.dispatch_context import DispatchArguments, DispatchRequest
+from approvals.policies.policy_inputs import PlanPayload
+from db.clock import now_us
+from db.ids import derive_uuid
+from hooks.coding_agents import call_words
+from hooks.coding_agents.call_intents import CallIntent
+from hooks.coding_agents.hook_answers import HookAnswer
+from hooks.coding_agents.hook_events import HookEvent
+from hooks.coding_agents.hook_facts import record_status
+from hooks.coding_agents.hook_sessions import build_fact_key, build_origin, ensure_session
+from hooks.coding_agents.rewritten_calls import rewrite_input
+from ledger import permissions
+from ledger.circuit_breakers import CircuitOpen
+from ledger.commands import CommandResult, Plan
+from ledger.models import Effect
+from ledger.states import OPEN_STATES
+from ledger.store import reader
+from ledger.store.effect_rows import AttemptRow, EffectRow
+from ledger.verdicts import evaluate
+from sessions import lookup, sessions
+from sessions.capacity import PlansThrottled
+
+
+class HookOptions(NamedTuple):
+    """How the client is configured, from the hook's address and the command `gatebook hook`."""
+
+    allows: bool = False  # a permitted call is not asked about again by the client
+    defers: bool = False  # the client can put a call off and end
+    rewrites: bool = False  # the command `gatebook exec` runs permitted shell commands
+
+
+class _Case(NamedTuple):
+    """A call with what decides on it."""
+
+    call: Call
+    event: HookEvent
+    intent: CallIntent
+    options: HookOptions
+    session: UUID
+
+
+MAX_OPEN: Final = 50  # effects of one intent
+
+
+def decide_call(
+    call: Call, event: HookEvent, intent: CallIntent, options: HookOptions
+) -> HookAnswer:
+    """Plan a call and answer whether it may run now. Runs in the hook's transaction."""
+    session = ensure_session(call, event)
+    case = _Case(call, event, intent, options, session)
+    effect_key, stored = _find_effect(case)
+    if stored is not None:
+        return _answer_stored(case, stored)
+    own, doubtful = _load_open_effects(case)
+    if doubtful and intent.changes_outside:
+        return _settle(case, doubtful[0])
+    waiting = _choose_waiting(case, own)
+    if waiting is not None:
+        return _answer_stored(case, waiting)
+    for row in own:
+        if row.state == "planned" and row.permission == "denied":
+            _withdraw(case, row)  # a person was asked in another turn: this asks again
+    return _answer_planned(case, _plan(case, effect_key))
+
+
+def build_effect_key(event: HookEvent, intent: CallIntent, ordinal: int = 0) -> str:
+    """Return the effect key of a call: its id, its intent, and how often both came before."""
+    return f"{event.call_id or 'call'}:{intent.digest[3:19]}:{ordinal}"
+
+
+def _find_effect(case: _Case) -> tuple[str, UUID | None]:
+    """Return the effect key of a call, and its effect if it was planned before.
+
+    Without a call id the ordinal among the session's calls of this intent stands for it, and the
+    time of the delivery shows that a hook came twice.
+    """
+    event, intent = case.event, case.intent
+    if event.call_id:
+        effect_key = build_effect_key(event, intent)
+        identity = derive_uuid(case.session, effect_key)
+        return effect_key, identity if Effect.objects.filter(id=identity).exists() else None
+    rows = Effect.objects.filter(session=case.session, intent_digest=intent.digest)
+    calls = list(rows.values_list("id", "call_id").order_by("opened_position"))
+    same = [identity for identity, label in calls if event.delivery and label == event.delivery]
+    return build_effect_key(event, intent, len(calls)), same[-1] if same else None
+
+
+def _load_open_effects(case: _Case) -> tuple[list[EffectRow], list[EffectRow]]:
+    """Return the session's open effects of this intent, and those of an older process in doubt.
+
+    Subagents and their parent are one family: after a crash a new subagent repeats the call.
+    """
+    call, intent = case.call, case.intent
+    root = case.session
+    if case.event.parent_key:
+        root = lookup.derive_session_id(call.project, case.event.parent_key)
+    of_intent = Effect.objects.filter(project=call.project, intent_digest=intent.digest)
+    open_now = Q(session=case.session, state__in=OPEN_STATES)
+    uncertain = (Q(session=root) | Q(session__parent=root)) & (
+        Q(state="dispatched") | Q(state="failed", outcome="unknown")
+    )
+    identities = list(
+        of_intent.filter(open_now | uncertain)
+        .order_by("opened_position")
+        .values_list("id", flat=True)[:MAX_OPEN]
+    )
+    if not identities:
+        return [], []
+    rows = list(reader.load_effects(identities).values())
+    attempts = reader.load_attempts([row.id for row in rows if row.attempt_count])
+    doubtful = [
+        row
+        for row in rows
+        if evaluate.is_in_doubt(row) and not _is_of_turn(case, row, attempts.get(row.id, {}))
+    ]
+    own = [row for row in rows if row.session_id == case.session and not evaluate.is_in_doubt(row)]
+    return sorted(own, key=_get_position), sorted(doubtful, key=_get_position)
+
+
+def _get_position(row: EffectRow) -> int:
+    return row.opened_position
+
+
+def _is_of_turn(case: _Case, row: EffectRow, attempts: dict[int, AttemptRow]) -> bool:
+    """True if the last attempt began in the turn of this hook: that process is alive."""
+    moment = _split_process(case.event.process)[1]
+    last = attempts.get(row.attempt_count)
+    if not case.event.turn or last is None:
+        return False
+    return _split_process(last.process)[1] == moment
+
+
+def _split_process(process: str) -> tuple[str, str]:
+    label, _, moment = process.rpartition("@")
+    return label, moment
+
+
+def _choose_waiting(case: _Case, own: Sequence[EffectRow]) -> UUID | None:
+    """Return the effect that this call continues: permission was requested and not used."""
+    turn = case.event.turn
+    for row in reversed(own):
+        is_planned = row.state == "planned" and row.lane == "command"
+        if not is_planned and row.permission not in ("granted", "pending"):
+            continue
+        is_of_turn = bool(turn) and row.turn == turn
+        if row.permission == "denied" and not is_of_turn:
+            continue
+        if row.permission == "granted" and is_of_turn and case.options.rewrites:
+            continue  # an equal call beside this one, which `gatebook exec` has not begun yet
+        return row.id
+    return None
+
+
+def _withdraw(case: _Case, row: EffectRow) -> None:
+    key = build_fact_key("effect.superseded", row.id, row.version)
+    body = {"kind": "effect.superseded", "effect": str(row.id)}
+    gated_commands.supersede_with_gates(build_origin(case.call, case.event, key, body), row.id)
+
+
+def _answer_stored(case: _Case, identity: UUID) -> HookAnswer:
+    """Answer about an effect that was planned before, by its present state."""
+    row = reader.load_effects([identity])[identity]
+    attempts = reader.load_attempts([identity]).get(identity, {}) if row.attempt_count else {}
+    last = attempts.get(row.attempt_count)
+    if last is not None and _is_same_delivery(case.event, last):
+        return _permit(case, row)  # the hook came twice, and its call is not run by this answer
+    if row.state == "planned" or (row.state == "failed" and row.failure_reason == "rejected"):
+        needs_permission = row.permission == "none" or (
+            row.permission == "granted" and permissions.is_permission_expired(row, now_us())
+        )
+        if needs_permission:
+            return _answer_planned(case, _plan(case, row.effect_key, row))
+        return _answer_planned(case, CommandResult(row))
+    if row.state == "acknowledged" and row.outcome != "unknown":
+        return HookAnswer("deny", call_words.describe_done(row, last))
+    if row.state in ("superseded", "compensated"):
+        return HookAnswer("deny", call_words.describe_closed(row))
+    return _settle(case, row)
+
+
+def _is_same_delivery(event: HookEvent, attempt: AttemptRow) -> bool:
+    """True if the hook that began this attempt has come again.
+
+    A hook without a turn may come from another process, which repeats the call.
+    """
+    return bool(event.turn or event.delivery) and attempt.process == event.process
+
+
+def _settle(case: _Case, row: EffectRow) -> HookAnswer:
+    """Answer a call whose intent may have been executed, by the verdict on that effect."""
+    evaluation = evaluate.evaluate_effects(case.call.project, [row], now_us(), None)[row.id]
+    verdict = evaluation.verdict
+    if verdict.answer == "ask" or (verdict.answer == "replay" and verdict.needs_new_permission):
+        result = _plan(case, row.effect_key, row)
+        if result.refusal is not None:
+            return HookAnswer("deny", result.refusal.sentence)
+        row = result.effect
+        verdict = evaluate.evaluate_effects(case.call.project, [row], now_us(), None)[
+            row.id
+        ].verdict
+    if verdict.answer == "execute":
+        return _dispatch(case, row)
+    if verdict.answer == "replay" and not verdict.needs_new_permission:
+        return _dispatch(case, row, replays=row.attempt_count)
+    if verdict.reason == "GATE_PENDING":
+        return _wait(case, row)
+    return HookAnswer("deny", call_words.describe_doubt(row, verdict))
+
+
+def _plan(case: _Case, effect_key: str, row: EffectRow | None = None) -> CommandResult:
+    """Plan the effect of a call; `row` is the effect if it was planned before.
+
+    Raises PlansThrottled and CircuitOpen.
+    """
+    call, event, intent = case.call, case.event, case.intent
+    session = case.session if row is None else row.session_id
+    if row is not None and session != case.session:
+        sessions.lock_session_row(call.project, session, call.received_us, new_effects=0)
+    call_id = event.call_id or event.delivery
+    fields = core.PlanFields(
+        tool=intent.tool,
+        arguments=intent.arguments,
+        effect_key=effect_key,
+        call_id=call_id or None,
+        turn=event.turn or None,
+        target=intent.target,
+        why=intent.why or None,
+        free_text=intent.free_text,
+    )
+    values = build_plan_columns(fields, call.redactions) | build_target_columns(
+        call.project, session, intent.target, intent.arguments
+    )
+    plan = Plan(session, effect_key, intent.tool, intent.digest, values, is_guarded=False)
+    identity = derive_uuid(session, effect_key)
+    version = 0 if row is None else row.version
+    body = _build_plan_body(case, effect_key)
+    origin = build_origin(call, event, build_fact_key("effect.planned", identity, version), body)
+    repository = (intent.target.repository or "") if intent.target is not None else ""
+    result = gated_commands.plan_with_policy(
+        origin, plan, PlanPayload(intent.arguments, repository)
+    )
+    if result.created:
+        sessions.add_effect_counts({session: 1})
+    return result
+
+
+def _build_plan_body(case: _Case, effect_key: str) -> dict[str, Any]:
+    """Return the stored body of a plan, with what people see of it."""
+    event, intent = case.event, case.intent
+    target = intent.target
+    named = (
+        {}
+        if target is None
+        else {
+            name: value
+            for name in target.__struct_fields__
+            if (value := getattr(target, name)) is not None
+        }
+    )
+    body: dict[str, Any] = {
+        "kind": "effect.planned",
+        "session": event.session_key,
+        "tool": intent.tool,
+        "arguments": intent.arguments,
+        "effect_key": effect_key,
+        "call_id": event.call_id,
+        "turn": event.turn,
+        "why": intent.why,
+        "free_text": intent.free_text,
+        "target": named,
+        "target_sources": intent.sources,
+        "client_tool": event.tool,
+    }
+    return {name: value for name, value in body.items() if value not in ("", [], {}, None)} | {
+        "arguments": intent.arguments
+    }
+
+
+def _answer_planned(case: _Case, result: CommandResult) -> HookAnswer:
+    """Answer by what an effect that has not begun may do now."""
+    row = result.effect
+    if result.refusal is not None:
+        return HookAnswer("deny", result.refusal.sentence)
+    answer = permissions.agent_answer(row, result.open_effect)
+    if answer == "proceed":
+        if case.options.rewrites and case.intent.is_mapped and case.intent.changes_outside:
+            return _rewrite(case, row)
+        return _dispatch(case, row)
+    if answer == "wait":
+        return _wait(case, row)
+    return HookAnswer("deny", call_words.describe_denial(case.call, row))
+
+
+def _rewrite(case: _Case, row: EffectRow) -> HookAnswer:
+    """Answer with a command that dispatches the effect itself, just before it acts."""
+    session_key = case.event.session_key
+    updated = rewrite_input(case.event, case.intent, session_key, row.effect_key)
+    is_approved = case.options.allows or row.permission_basis == "ruling"
+    # The clients take an updated input only together with a decision.
+    return HookAnswer("allow" if is_approved else "none", updated_input=updated)
+
+
+def _wait(case: _Case, row: EffectRow) -> HookAnswer:
+    """Answer a call that people must decide on. A hook never waits for them itself."""
+    record_status(case.call, case.event, case.session, f"approval of {call_words.name_effect(row)}")
+    words = call_words.describe_wait(row, case.options.defers)
+    return HookAnswer("defer" if case.options.defers else "deny", words)
+
+
+def _dispatch(case: _Case, row: EffectRow, replays: int | None = None) -> HookAnswer:
+    """Use the permission of an effect; the call may run after this answer."""
+    call, event, intent = case.call, case.event, case.intent
+    key = build_fact_key("effect.dispatched", row.id, row.attempt_count + 1, event.process)
+    body = {
+        "kind": "effect.dispatched",
+        "effect": str(row.id),
+        "process": event.process,
+        "intent_digest": intent.digest,
+    }
+    request = DispatchRequest(
+        row.id,
+        event.process,
+        lambda _tool: intent.digest,
+        arguments=DispatchArguments(intent.arguments, bool(intent.free_text)),
+        replays=replays,
+    )
+    result = gated_commands.dispatch_with_policy(build_origin(call, event, key, body), request)
+    if result.refusal is None:
+        return _permit(case, result.effect)
+    if result.refusal.code == "GATE_GONE" and replays is None:
+        again = _plan(case, row.effect_key, result.effect)
+        if permissions.agent_answer(again.effect, again.open_effect) == "wait":
+            return _wait(case, again.effect)
+    return HookAnswer("deny", result.refusal.sentence)
+
+
+def _permit(case: _Case, row: EffectRow) -> HookAnswer:
+    """Answer that Gatebook permits the call.
+
+    What people approved runs without another prompt. Of any other call the client decides by its
+    own permissions, unless the operator wants otherwise.
+    """
+    if row.permission_basis == "ruling":
+        record_status(case.call, case.event, case.session, "")
+        return HookAnswer("allow", f"Approved in Gatebook ({call_words.name_effect(row)}).")
+    return HookAnswer("allow" if case.options.allows else "none")
+
+
+def describe_pause(pause: PlansThrottled | CircuitOpen) -> HookAnswer:
+    """Return the answer to a call whose plan is paused."""
+    words = f"{pause.sentence} Try again in {pause.retry_after_s} s."
+    return HookAnswer("deny", words)

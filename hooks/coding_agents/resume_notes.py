@@ -1,0 +1,39 @@
+"""What a resumed client must know: effects of its session that may have happened."""
+
+from typing import Final
+from uuid import UUID
+
+from django.db.models import Q
+
+from api.endpoint import Call
+from db.clock import now_us
+from hooks.coding_agents.call_words import build_url
+from ledger.models import Effect
+from ledger.verdicts import evaluate, table
+
+MAX_NOTES: Final = 10
+
+
+def describe_open_effects(call: Call, session: UUID) -> str:
+    """Return a text for the model about dispatched effects without a result; empty if none.
+
+    A client tells its model after a crash that a call was aborted, although it may have happened.
+    """
+    in_family = Q(session=session) | Q(session__parent=session)
+    rows = list(
+        Effect.objects.filter(in_family, project=call.project, state="dispatched").order_by(
+            "-opened_position"
+        )[: MAX_NOTES + 1]
+    )
+    if not rows:
+        return ""
+    verdicts = evaluate.evaluate_effects(call.project, rows, now_us(), None)
+    lines = [
+        f"- {table.describe_verdict(verdicts[row.id].verdict, f'{row} {row.tool}')}"
+        f" {build_url('effect', row.pk)}"
+        for row in rows[:MAX_NOTES]
+    ]
+    if len(rows) > MAX_NOTES:
+        lines.append("- and more; see the page of the session.")
+    heading = "Gatebook: these calls of this session began and no result was reported."
+    return "\n".join([heading, *lines])
