@@ -141,10 +141,11 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
         writers.reject_writer(origin, session, "session.started", standing)
     facts = build_started_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
-    if is_started:
+    agrees = is_started and matches_opening(row, values, parent, source, origin.agent)
+    # A report that described the session first does not stand in the way of its opening.
+    if agrees or is_command_mark(row.started_mark):
         if entries.compare_with_stored(draft, origin.received_us) is not None:
             raise RepeatedKey
-        agrees = matches_opening(row, values, parent, source, origin.agent)
         return OpenedSession(
             row, False, agrees, agrees and _add_labels(origin, row, values.get("labels") or {})
         )

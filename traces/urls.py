@@ -1,5 +1,7 @@
 """URLs of OTLP below /v1/."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from traces.views import post_traces
+
+urlpatterns = [path("traces", post_traces)]

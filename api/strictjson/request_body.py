@@ -26,10 +26,25 @@ def check_content_type(request: HttpRequest, allowed: frozenset[str]) -> str:
 def read_body(request: HttpRequest, *, limit: int, allow_empty: bool = False) -> bytes:
     """Return the whole body, decompressed, as UTF-8 bytes of at most `limit`.
 
+    Problems: those of `read_binary_body` · 415 `unsupported_charset` · 422 `invalid_utf8`, and
+    `body_empty` unless `allow_empty`.
+    """
+    raw = read_binary_body(request, limit=limit, allow_empty=allow_empty)
+    if not raw:
+        if allow_empty:
+            return b""
+        raise Problem(422, "body_empty", "The body is empty. Send a JSON document.")
+    check_charset(raw)
+    check_utf8(raw)
+    return raw
+
+
+def read_binary_body(request: HttpRequest, *, limit: int, allow_empty: bool = False) -> bytes:
+    """Return the whole body, decompressed, as at most `limit` bytes of any kind.
+
     Problems: 400 `content_length_invalid`, `body_incomplete`, `body_unreadable` · 411
     `length_required` · 413 `body_too_large` (compressed or not) · 415 `unsupported_encoding`,
-    `unsupported_charset` · 422 `gzip_invalid`, `invalid_utf8`, and `body_empty` unless
-    `allow_empty`.
+    `unsupported_charset` · 422 `gzip_invalid`.
     """
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "").strip().lower() or "identity"
     if encoding not in ("identity", "gzip", "x-gzip"):
@@ -43,15 +58,7 @@ def read_body(request: HttpRequest, *, limit: int, allow_empty: bool = False) ->
     if charset is not None and charset.strip("\"' ").lower() not in ("utf-8", "utf8"):
         raise Problem(415, "unsupported_charset", "The charset is not supported. Send UTF-8.")
     raw = _read_framed(request, limit=limit, allow_empty=allow_empty)
-    if encoding != "identity" and raw:
-        raw = _decompress(raw, limit)
-    if not raw:
-        if allow_empty:
-            return b""
-        raise Problem(422, "body_empty", "The body is empty. Send a JSON document.")
-    check_charset(raw)
-    check_utf8(raw)
-    return raw
+    return _decompress(raw, limit) if encoding != "identity" and raw else raw
 
 
 def check_charset(raw: bytes) -> None:

@@ -15,9 +15,11 @@ from django.http import parse_cookie
 from accounts import tokens
 from api.endpoint import BATCH_BYTES
 from hooks.coding_agents.hook_bodies import HOOK_BYTES
+from traces.spans import REQUEST_BYTES
 
 AGENTS_PREFIXES: Final = ("/api/", "/v1/")
 _HOOKS_PREFIX: Final = "/api/v1/hooks/"
+TRACES_PATH: Final = "/v1/traces"
 _ARTIFACT_BYTES: Final = re.compile(r"/api/v1/artifacts/[^/]+/bytes", re.ASCII)
 
 
@@ -27,6 +29,8 @@ def find_most_bytes(path: str) -> int:
         return max(settings.GATEBOOK_ARTIFACT_BYTES, BATCH_BYTES)
     if path.startswith(_HOOKS_PREFIX):
         return HOOK_BYTES
+    if path == TRACES_PATH:
+        return REQUEST_BYTES
     return BATCH_BYTES if path.startswith(AGENTS_PREFIXES) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 
 
