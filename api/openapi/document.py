@@ -8,6 +8,7 @@ from django.conf import settings
 
 from api import endpoint as api_endpoint
 from api import path_converters
+from api.events import cloudevents
 from api.events.schemas import EVENT_SCHEMAS
 from api.openapi import leases, responses, resume, verdicts, working_state
 from api.openapi.operation import Endpoint
@@ -339,6 +340,14 @@ ENDPOINTS: Final = (
         tag="evidence",
     ),
     Endpoint(
+        "post",
+        "/cloudevents",
+        "postCloudEvents",
+        "Record a CloudEvent, or all CloudEvents of a batch.",
+        {200: "BatchAnswer"},
+        tag="evidence",
+    ),
+    Endpoint(
         "get",
         "/events/receipt",
         "receipt",
@@ -501,6 +510,15 @@ def _build_operation(endpoint: Endpoint) -> dict[str, Any]:
             },
         }
         operation["requestBody"] = {"required": True, "content": content}
+    elif endpoint.name == "postCloudEvents":
+        event = {"$ref": "#/components/schemas/CloudEvent"}
+        content = {
+            cloudevents.STRUCTURED: {"schema": event},
+            cloudevents.BATCHED: {
+                "schema": {"type": "array", "items": event, "maxItems": api_endpoint.BATCH_ITEMS}
+            },
+        }
+        operation["requestBody"] = {"required": True, "content": content}
     elif endpoint.name == "putBytes":
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         operation["requestBody"] = {"required": True, "content": content}
@@ -571,6 +589,7 @@ def _build_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
         parameters.append({"name": name, "in": "query", "required": required, "schema": schema})
     if endpoint.method == "post" and endpoint.name not in (
         "postEvents",
+        "postCloudEvents",
         "waitForGates",
         "postBeats",
     ):

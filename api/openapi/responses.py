@@ -41,6 +41,8 @@ _MESSAGE: Final = build_object_schema(
     sent_at_us=_NUMBER,
     read_at_us={"type": ["integer", "null"]},
 )
+_PLAIN_TEXT = {"type": "string", "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]+$"}
+
 RESPONSE_SCHEMAS: Final[dict[str, Any]] = {
     "Problem": build_object_schema(
         {"type": _TEXT, "title": _TEXT, "status": _NUMBER, "code": _TEXT, "detail": _TEXT},
@@ -154,6 +156,21 @@ RESPONSE_SCHEMAS: Final[dict[str, Any]] = {
     ),
     "Progress": build_object_schema(
         {"task": _ID, "pending": _NUMBER, "done": _NUMBER, "failed": _NUMBER, "version": _NUMBER}
+    ),
+    "CloudEvent": build_object_schema(
+        {
+            "specversion": {"const": "1.0"},
+            "id": _PLAIN_TEXT,
+            "source": _PLAIN_TEXT,
+            "type": _PLAIN_TEXT,
+        },
+        time=_TEXT,
+        subject=_TEXT,
+        datacontenttype=_TEXT,
+        dataschema=_TEXT,
+        sessionid=_TEXT,
+        data={},
+        data_base64=_TEXT,
     ),
     "BatchAnswer": build_object_schema(
         {
