@@ -5,77 +5,28 @@ The reviewer sees who refused it, when, in which words, and what both requests h
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-
-from django.db.models import OuterRef, Subquery
-from django.db.models.functions import Substr
 
 from approvals import labels
 from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest
+from approvals.checks.refused_requests import RefusedRequest, load_refused_requests
 from approvals.gates.statuses import US
-from approvals.models import Gate, Vote
-from approvals.review.identities import find_identities
+from approvals.models import Vote
 from approvals.review.warnings import (
-    REFUSED_STATUSES,
     REFUSING_ANSWERS,
     LastRefusal,
     RequestIdentity,
     find_last_refusals,
 )
 from db.clock import now_us
-from db.compiled_query import CompiledQuerySet
 from journal import summaries
 from journal.models import Body
 
 DENIED_BEFORE: Final = "denied_before"
-WINDOW_US: Final = 90 * 24 * 3600 * US  # before the request, in which refusals are compared
 _SAME_PARTY_US: Final = 24 * 3600 * US  # refusals of the same session or agent warn for this long
-_MAX_REFUSALS: Final = 200  # newest of a page
-_PLAN_CHARACTERS: Final = 2_048  # characters of a refused plan that are compared
 _MAX_VALUE_CHARACTERS: Final = 60
-# Kinds that say what a call is about. A host or a version is shared by unrelated calls.
-_TELLING_KINDS: Final = (
-    *(
-        "recipient",
-        "order",
-        "customer",
-        "person",
-        "account",
-        "ticket",
-        "table",
-        "file",
-        "volume",
-        "commit",
-    ),
-    *("branch", "target"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRequest:
-    """A refused request, with what it is about and the words of the last refusing vote."""
-
-    gate: UUID
-    position: int
-    status: str
-    tool: str
-    session: UUID
-    agent: UUID
-    ended_at_us: int
-    identities: dict[str, frozenset[str]]
-    voter: str = ""
-    reason: str = ""
-
-    @property
-    def word(self) -> str:
-        """How it was refused: denied, denied for this session, or changes requested."""
-        return labels.STATUS_LABELS[self.status][0]
-
-    def __str__(self) -> str:
-        return f"g_{self.position}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +40,17 @@ class EarlierDenials:
 
 
 def load_earlier_denials(project: UUID, requests: Sequence[CheckedRequest]) -> EarlierDenials:
-    """Load the refusals that concern the requests of a page; at most five queries."""
+    """Load the refusals that concern the requests of a page; at most six queries."""
     asks = [
         RequestIdentity(request.gate, request.opened_position, request.identity)
         for request in requests
         if request.identity
     ]
     repeated = find_last_refusals(project, asks)
-    refusals = _load_refusals(project, requests)
+    refused = load_refused_requests(project, requests)
     related = {}
     for request in requests:
-        match = None if request.gate in repeated else find_related_refusal(request, refusals)
+        match = None if request.gate in repeated else refused.find_related(request)
         if match is not None:
             related[request.gate] = match
     gates = {match[0].gate for match in related.values()}
@@ -115,27 +66,6 @@ def load_earlier_denials(project: UUID, requests: Sequence[CheckedRequest]) -> E
         },
         now_us(),
     )
-
-
-def find_related_refusal(
-    request: CheckedRequest, refusals: Sequence[RefusedRequest]
-) -> tuple[RefusedRequest, str, str] | None:
-    """Return the newest earlier refusal about the same thing, with the kind and value. Pure.
-
-    It has the same tool, and names the same recipient, order, file, table or the like.
-    """
-    own = find_identities(
-        request.arguments,
-        {"repository": request.repository, "ref": request.ref, "resource": request.resource},
-    )
-    for refusal in refusals:
-        if refusal.tool != request.tool or refusal.position >= request.opened_position:
-            continue
-        for kind in _TELLING_KINDS:
-            shared = own.get(kind, frozenset()) & refusal.identities.get(kind, frozenset())
-            if shared and not (kind == "branch" and _differs_otherwise(own, refusal.identities)):
-                return refusal, kind, min(shared)
-    return None
 
 
 def find_earlier_denials(request: CheckedRequest, facts: EarlierDenials) -> Iterator[CheckResult]:
@@ -183,15 +113,6 @@ def _build_result(
     )
 
 
-def _differs_otherwise(own: dict[str, frozenset[str]], other: dict[str, frozenset[str]]) -> bool:
-    """True if both name things of one kind, and not the same: another commit on the same branch."""
-    return any(
-        own.get(kind) and other.get(kind) and not own[kind] & other[kind]
-        for kind in _TELLING_KINDS
-        if kind != "branch"
-    )
-
-
 def _cut_value(value: str) -> str:
     words = value.strip()
     half = _MAX_VALUE_CHARACTERS // 2
@@ -204,59 +125,6 @@ def _with_vote(
     vote = votes.get(refusal.gate)
     name = vote.user.get_username() if vote is not None else ""
     return replace(refusal, voter=name, reason=reasons.get(refusal.gate, ""))
-
-
-def _select_refused(project: UUID, tools: Sequence[str], since: int, until: int) -> Any:
-    refused = Gate.objects.filter(
-        project=project,
-        status__in=REFUSED_STATUSES,
-        decided_at_us__range=(since, until),
-        tool__in=tools,
-    )
-    plan = Body.objects.filter(entry=OuterRef("plan_position")).annotate(
-        head=Substr("text", 1, _PLAN_CHARACTERS)
-    )
-    columns = ("id", "opened_position", "status", "tool", "session_id", "agent_id")
-    target = ("repository_name", "effect__ref", "effect__resource")
-    return (
-        refused.order_by("-decided_at_us")
-        .annotate(head=Subquery(plan.values("head")))
-        .values_list(*columns, "decided_at_us", *target, "head")[:_MAX_REFUSALS]
-    )
-
-
-_REFUSED: Final = CompiledQuerySet(_select_refused, project=UUID, tools=[str], since=int, until=int)
-
-
-def _load_refusals(project: UUID, requests: Sequence[CheckedRequest]) -> list[RefusedRequest]:
-    """Load the newest refusals of the same tools, newest first. One query."""
-    if not requests:
-        return []
-    asked_us = [request.requested_at_us for request in requests]
-    rows = _REFUSED.rows(
-        project=project,
-        tools=sorted({request.tool for request in requests}),
-        since=min(asked_us) - WINDOW_US,
-        until=now_us(),
-    )
-    refusals = []
-    for gate, position, status, tool, session, agent, decided_us, repository, ref, *rest in rows:
-        resource, head = rest
-        identities = _read_identities(head or "", repository, ref, resource)
-        refusals.append(
-            RefusedRequest(gate, position, status, tool, session, agent, decided_us, identities)
-        )
-    return refusals
-
-
-@lru_cache(maxsize=2 * _MAX_REFUSALS)  # plans never change, and pages are reloaded
-def _read_identities(
-    head: str, repository: str, ref: str, resource: str
-) -> dict[str, frozenset[str]]:
-    """Return what the beginning of a plan's body is about."""
-    plan = summaries.parse_body(head) or summaries.parse_body(summaries.close_truncated_json(head))
-    target = {"repository": repository, "ref": ref, "resource": resource}
-    return find_identities(plan.get("arguments"), target)
 
 
 def _load_refusing_votes(gates: set[UUID]) -> dict[UUID, Vote]:

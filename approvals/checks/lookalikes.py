@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from approvals.checks.check_results import CheckResult, Compared
@@ -49,6 +49,7 @@ from ledger.names.near_names import (
     iterate_inner_domains,
     iterate_shorter_domains,
     possible_pieces,
+    replace_numbers,
 )
 from ledger.names.used_names import MAX_LINKED_PLANS, load_names_position
 
@@ -78,6 +79,14 @@ _KIND_ORDER: Final = (
 )
 
 
+class NearCandidate(NamedTuple):
+    """A name that shares a third with a new one: the part that is compared, also without digits."""
+
+    stored: StoredName
+    part: str
+    bare: str
+
+
 @dataclass(frozen=True, slots=True)
 class NameFacts:
     """What earlier plans of the project say about the names of some requests."""
@@ -86,10 +95,8 @@ class NameFacts:
     now_us: int = 0
     by_name: Mapping[tuple[str, str], StoredName] = field(default_factory=dict)
     by_skeleton: Mapping[str, Sequence[StoredName]] = field(default_factory=dict)
-    # Names, each with its compared part, by kind, third (0 to 2) and its text.
-    near: Mapping[tuple[str, int, str], Sequence[tuple[StoredName, str]]] = field(
-        default_factory=dict
-    )
+    # Names used more than once, by kind, third (0 to 2) and its text.
+    near: Mapping[tuple[str, int, str], Sequence[NearCandidate]] = field(default_factory=dict)
     compared: frozenset[tuple[str, str]] = frozenset()  # kinds and parts that were looked up
     names: Mapping[UUID, Sequence[PlanName]] = field(default_factory=dict)  # by gate
     plans: Mapping[int, Sequence[tuple[int, bool]]] = field(default_factory=dict)
@@ -119,8 +126,8 @@ def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFa
     if not names:
         return NameFacts()
     position = load_names_position()  # first: the names may only be further than it says
-    skeletons = {compute_skeleton(name.folded) for _, name in names}
-    skeletons |= {compute_skeleton(name.value) for _, name in names}
+    texts = {text for _, name in names for text in (name.folded, name.value)}
+    skeletons = set(map(compute_skeleton, texts))
     for _, name in names:
         if name.kind == "domain" and name.is_recipient:
             skeletons |= set(map(compute_skeleton, iterate_shorter_domains(name.folded)))
@@ -131,24 +138,24 @@ def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFa
     for stored in load_same_looking(project, skeletons):
         by_skeleton[stored.skeleton].append(stored)
         by_name[stored.kind, stored.name] = stored
-    rare = {}
+    rare, parts = {}, set[tuple[str, str]]()
     for request, name in names:
         stored_name = by_name.get((name.kind, name.folded))
         if stored_name is None or stored_name.first_position >= request.plan_position:
             rare[name.kind, name.folded] = 0
         elif not _is_established(stored_name, request):
             rare[name.kind, name.folded] = stored_name.id
-    parts = {
-        (kind, part)
-        for kind, folded in list(rare)[: 4 * MAX_NEAR_LOOKUPS]
-        if (part := compared_part(kind, folded))
-    }
+        else:
+            continue
+        if not name.is_mentioned and (part := compared_part(name.kind, name.folded)):
+            parts.add((name.kind, part))
     compared = sorted(parts)[:MAX_NEAR_LOOKUPS]
-    near: dict[tuple[str, int, str], list[tuple[StoredName, str]]] = defaultdict(list)
-    for stored in load_near_candidates(project, compared):
-        stored_part = compared_part(stored.kind, stored.name)
-        for number, piece in enumerate(cut_pieces(stored_part)):
-            near[stored.kind, number, piece].append((stored, stored_part))
+    near: dict[tuple[str, int, str], list[NearCandidate]] = defaultdict(list)
+    for stored in load_near_candidates(project, compared, MIN_KNOWN_USES):
+        part = compared_part(stored.kind, stored.name)
+        candidate = NearCandidate(stored, part, replace_numbers(part))
+        for number, piece in enumerate(cut_pieces(part)):
+            near[stored.kind, number, piece].append(candidate)
     return NameFacts(
         position,
         now_us(),
@@ -277,9 +284,11 @@ def _find_near_name(
         return _find_related_domain(name, request, facts) if name.is_recipient else None
     own_first = min(own.first_position if own else request.plan_position, request.plan_position)
     earlier = []
-    for stored, stored_part in _iterate_candidates(name.kind, part, facts):
+    bare = "" if name.kind == "account" else replace_numbers(part)
+    for stored, stored_part, stored_bare in _iterate_candidates(name.kind, part, facts):
         if (
             stored.first_position < own_first
+            and stored_bare != bare  # a series; only accounts may be near and differ by numbers
             and stored.uses >= MIN_KNOWN_USES
             and are_near(name.kind, part, stored_part)
             and (own is None or not _is_established(own, request, stored.uses))
@@ -295,17 +304,17 @@ def _find_near_name(
     return None
 
 
-def _iterate_candidates(kind: str, part: str, facts: NameFacts) -> Iterator[tuple[StoredName, str]]:
-    """Yield each loaded name that shares a third with `part`, once, with its compared part."""
+def _iterate_candidates(kind: str, part: str, facts: NameFacts) -> Iterator[NearCandidate]:
+    """Yield each loaded name that shares a third with `part`, once."""
     if (kind, part) not in facts.compared:
         return
     seen = set[int]()
     for number, pieces in enumerate(possible_pieces(part)):
         for piece in pieces:
-            for stored, stored_part in facts.near.get((kind, number, piece), ()):
-                if stored.id not in seen:
-                    seen.add(stored.id)
-                    yield stored, stored_part
+            for candidate in facts.near.get((kind, number, piece), ()):
+                if candidate.stored.id not in seen:
+                    seen.add(candidate.stored.id)
+                    yield candidate
 
 
 def _build_near_result(
@@ -340,9 +349,9 @@ def _find_related_domain(
         return None
     part = compared_part(name.kind, name.folded)
     same_label = (
-        stored
-        for stored, stored_part in _iterate_candidates(name.kind, part, facts)
-        if stored_part == part and stored.name != name.folded
+        candidate.stored
+        for candidate in _iterate_candidates(name.kind, part, facts)
+        if candidate.part == part and candidate.stored.name != name.folded
     )
     shorter = (
         stored

@@ -8,7 +8,7 @@ one value more or less among many.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -147,7 +147,7 @@ def _report_outliers(
         window = listed[max(0, min(start, len(listed) - MAX_SET)) :][:MAX_SET]
         if not any(request.gate in gates for request in window):
             continue
-        for gate, differences in compare_set(window).outliers.items():
+        for gate, differences in _find_differences(window).items():
             if (request := gates.pop(gate, None)) is not None:
                 yield request, build_outlier_result(differences)
 
@@ -178,24 +178,46 @@ def build_outlier_result(differences: Sequence[Difference]) -> CheckResult:
 
 def compare_set(requests: Sequence[CheckedRequest]) -> RequestSet:
     """Compare requests side by side: a few ms for 25 requests with 30 arguments each."""
-    leaves = [_flatten_request(request) for request in requests]
-    columns = []
-    for path in dict.fromkeys(path for values in leaves for path in values):
-        values = [read.get(path, _ABSENT) for read in leaves]
-        columns.append(_compare_column(path, values, requests))
-    outliers: dict[UUID, list[Difference]] = {}
-    for column in columns:
-        for number, differences in column.outlying.items():
-            outliers.setdefault(requests[number].gate, []).extend(differences)
+    columns = [
+        _compare_column(path, values, requests) for path, values in _iterate_columns(requests)
+    ]
     return RequestSet(
         gates=tuple(request.gate for request in requests),
         same=tuple(column for column in columns if column.is_same),
         columns=tuple(column for column in columns if not column.is_same),
-        outliers={
-            gate: tuple(sorted(listed, key=lambda each: each.level != "danger"))
-            for gate, listed in outliers.items()
-        },
+        outliers=_sort_differences(requests, [column.outlying for column in columns]),
     )
+
+
+def _find_differences(
+    requests: Sequence[CheckedRequest],
+) -> Mapping[UUID, tuple[Difference, ...]]:
+    """Return RequestSet.outliers alone, at half the cost of the whole table."""
+    outlying = [
+        _find_outlying(path, values, tuple(map(_describe_cell, values)), requests)
+        for path, values in _iterate_columns(requests)
+    ]
+    return _sort_differences(requests, outlying)
+
+
+def _iterate_columns(requests: Sequence[CheckedRequest]) -> Iterator[tuple[str, list[Any]]]:
+    leaves = [_flatten_request(request) for request in requests]
+    for path in dict.fromkeys(path for values in leaves for path in values):
+        yield path, [read.get(path, _ABSENT) for read in leaves]
+
+
+def _sort_differences(
+    requests: Sequence[CheckedRequest],
+    columns: Iterable[Mapping[int, tuple[Difference, ...]]],
+) -> dict[UUID, tuple[Difference, ...]]:
+    outliers: dict[UUID, list[Difference]] = {}
+    for outlying in columns:
+        for number, differences in outlying.items():
+            outliers.setdefault(requests[number].gate, []).extend(differences)
+    return {
+        gate: tuple(sorted(listed, key=lambda each: each.level != "danger"))
+        for gate, listed in outliers.items()
+    }
 
 
 def cut_middle(text: str, most: int = SHOWN_CHARACTERS) -> str:
@@ -247,32 +269,50 @@ def _format_value(value: Any) -> str:
     return long_numbers.to_json_bytes(value, orjson.OPT_SORT_KEYS).decode()
 
 
+def _describe_cell(value: Any) -> str | None:
+    return None if value is _ABSENT else _format_value(value)
+
+
+def _name_column(path: str) -> str:
+    return path.partition(".")[2].removesuffix(".0") or path
+
+
 def _compare_column(
     path: str, values: Sequence[Any], requests: Sequence[CheckedRequest]
 ) -> SetColumn:
-    texts = tuple(None if value is _ABSENT else _format_value(value) for value in values)
+    texts = tuple(map(_describe_cell, values))
     common, count = Counter(texts).most_common(1)[0]
-    name = path.partition(".")[2].removesuffix(".0") or path
-    outlying: dict[int, tuple[Difference, ...]] = {}
-    quantities = [
+    quantities = (
         parse_quantity(value, request.requested_at_us)
         for value, request in zip(values, requests, strict=True)
-    ]
-    if len(texts) > MIN_OTHERS and count < len(texts):
-        for difference_by_row in (
-            _compare_categories(path, name, values, texts),
-            _compare_magnitudes(path, name, values, texts, quantities),
-        ):
-            for number, difference in difference_by_row:
-                outlying.setdefault(number, (difference,))
+    )
     return SetColumn(
         path=path,
-        name=name,
+        name=_name_column(path),
         texts=texts,
         common=common if 2 * count > len(texts) else None,
         is_number=all(quantity is not None and not quantity.is_age for quantity in quantities),
-        outlying=outlying,
+        outlying=_find_outlying(path, values, texts, requests),
     )
+
+
+def _find_outlying(
+    path: str,
+    values: Sequence[Any],
+    texts: Sequence[str | None],
+    requests: Sequence[CheckedRequest],
+) -> dict[int, tuple[Difference, ...]]:
+    """Return the difference of each request that stands out in one column, by its number."""
+    outlying: dict[int, tuple[Difference, ...]] = {}
+    if len(texts) > MIN_OTHERS and texts.count(texts[0]) < len(texts):
+        name = _name_column(path)
+        for difference_by_row in (
+            _compare_categories(path, name, values, texts),
+            _compare_magnitudes(path, name, values, texts, requests),
+        ):
+            for number, difference in difference_by_row:
+                outlying.setdefault(number, (difference,))
+    return outlying
 
 
 # --- values of a kind --------------------------------------------------------------------------
@@ -352,7 +392,8 @@ def _read_column(
     if any("://" in head for head in heads):
         hosts = [_join_hosts(head) for head in heads]
         yield _Reading(f"{name} host", hosts, _shown(hosts), _grade_word)
-    for switch in dict.fromkeys(match[1] for head in heads for match in _SWITCH.finditer(head)):
+    switches = (match for head in heads if "-" in head for match in _SWITCH.finditer(head))
+    for switch in dict.fromkeys(match[1] for match in switches):
         settings = [
             ", ".join(match[2] for match in _SWITCH.finditer(head) if match[1] == switch)
             for head in heads
@@ -440,7 +481,7 @@ def _compare_magnitudes(
     name: str,
     values: Sequence[Any],
     texts: Sequence[str | None],
-    quantities: Sequence[Quantity | None],
+    requests: Sequence[CheckedRequest],
 ) -> Iterator[tuple[int, Difference]]:
     words = argument_names.split_name(path.rpartition(".")[2])
     if words & argument_names.NO_MAGNITUDES or words & argument_names.PROSE:
@@ -448,8 +489,15 @@ def _compare_magnitudes(
     if words & (argument_names.RECIPIENTS | argument_names.MAGNITUDES) and all(
         isinstance(value, list) for value in values
     ):
-        quantities = [Quantity(float(len(value)), "entry") for value in values]
+        quantities: list[Quantity | None] = [
+            Quantity(float(len(value)), "entry") for value in values
+        ]
         texts = [f"{len(value)} entries" for value in values]
+    else:
+        quantities = [
+            parse_quantity(value, request.requested_at_us)
+            for value, request in zip(values, requests, strict=True)
+        ]
     numbers = [
         (number, quantity)
         for number, quantity in enumerate(quantities)

@@ -1,10 +1,13 @@
 """Load the requests that stand beside those of a page, to compare sets of one shape."""
 
+from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
 from approvals.checks.checked_request import CheckedRequest, build_checked_request
+from approvals.checks.outliers import MIN_OTHERS, build_shape
 from approvals.review.warnings import REQUEST_IDENTITY
 from db import raw_sql
 from db.clock import now_us
@@ -31,8 +34,12 @@ _GATE_COLUMNS: Final = (
     "rule",
 )
 _EFFECT_COLUMNS: Final = (*REQUEST_IDENTITY, "ref", "ref_class")
-_IDS: Final = frozenset(
-    ("id", "effect_id", "session_id", "agent_id", "policy_set_id", "repository_id")
+_GATE_IDS: Final = ("id", "effect_id", "session_id", "agent_id", "policy_set_id")
+_SESSION, _AGENT, _TOOL = map(_GATE_COLUMNS.index, ("session_id", "agent_id", "tool"))
+_COLUMNS: Final = (
+    *(f"gate.{name}" for name in _GATE_COLUMNS),
+    *(f"effect.{name}" for name in _EFFECT_COLUMNS),
+    "body.text",
 )
 _NEAR: Final = (
     "SELECT id FROM (SELECT id FROM approvals_gate WHERE project_id = %s AND agent_id = %s"
@@ -45,6 +52,7 @@ def load_siblings(project: UUID, requests: Sequence[CheckedRequest]) -> list[Che
     """Load waiting and approved requests of the same agents and tools, near those of a page.
 
     What was approved still counts: the last of a set stands out after the others are approved.
+    Requests of other sessions are left out where the sessions of the page are compared alone.
 
     One query for a page. It reads at most 80 gates by index for one agent and tool, and at most
     16 gates for each of fifty.
@@ -64,32 +72,56 @@ def load_siblings(project: UUID, requests: Sequence[CheckedRequest]) -> list[Che
             parts.append(_NEAR.format(comparison=comparison, order=order, most=most, name=name))
             ids = raw_sql.vendor_id(project), raw_sql.vendor_id(agent)
             parameters += [*ids, tool, position]
-    columns = [f"gate.{name}" for name in _GATE_COLUMNS]
-    columns += [f"effect.{name}" for name in _EFFECT_COLUMNS]
     rows = raw_sql.fetch_rows(
-        f"SELECT {', '.join(columns)}, body.text FROM ({' UNION ALL '.join(parts)}) AS near"
+        f"SELECT {', '.join(_COLUMNS)} FROM ({' UNION ALL '.join(parts)}) AS near"
         " JOIN approvals_gate AS gate ON gate.id = near.id"
         " JOIN ledger_effect AS effect ON effect.id = gate.effect_id"
         " JOIN journal_body AS body ON body.entry_id = gate.plan_position"
         " WHERE (gate.status IN ('approved', 'used')"
         "  OR (gate.status = 'pending' AND gate.decide_by_us >= %s))"
+        f" AND gate.id NOT IN (SELECT wanted.key FROM {raw_sql.wanted_table('uuid')})"
         f" AND length(body.text) <= {_PLAN_CHARACTERS}",
-        [*parameters, now_us()],
+        [
+            *parameters,
+            now_us(),
+            raw_sql.to_array_parameter(
+                str(raw_sql.vendor_id(request.gate)) for request in requests
+            ),
+        ],
     )
-    listed = {request.gate for request in requests}
-    return [sibling for sibling in map(_read_row, rows) if sibling.gate not in listed]
+    return _read_siblings(rows, requests)
 
 
-class _Columns:
-    """The columns of a row by name."""
+def _read_siblings(
+    rows: Sequence[Sequence[Any]], requests: Sequence[CheckedRequest]
+) -> list[CheckedRequest]:
+    """Read the rows that complete a set: first of the sessions of the page, then others.
 
-    def __init__(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        for name, value in zip(names, values, strict=True):
-            setattr(self, name, to_uuid(value) if name in _IDS and value is not None else value)
+    A set of enough requests in one session is compared alone (approvals/checks/outliers.py).
+    """
+    sessions = {raw_sql.vendor_id(request.session) for request in requests}
+    siblings = [_read_row(row) for row in rows if row[_SESSION] in sessions]
+    sizes = Counter(map(_find_set, (*requests, *siblings)))
+    small = {
+        (raw_sql.vendor_id(request.agent), request.tool)
+        for request in requests
+        if sizes[_find_set(request)] <= MIN_OTHERS
+    }
+    return siblings + [
+        _read_row(row)
+        for row in rows
+        if row[_SESSION] not in sessions and (row[_AGENT], row[_TOOL]) in small
+    ]
+
+
+def _find_set(request: CheckedRequest) -> tuple[Any, ...]:
+    return request.agent, request.session, build_shape(request)
 
 
 def _read_row(row: Sequence[Any]) -> CheckedRequest:
-    split = len(_GATE_COLUMNS)
-    gate = _Columns(_GATE_COLUMNS, row[:split])
-    effect = _Columns(_EFFECT_COLUMNS, row[split:-1])
+    gate = SimpleNamespace(**dict(zip(_GATE_COLUMNS, row, strict=False)))
+    effect = SimpleNamespace(**dict(zip(_EFFECT_COLUMNS, row[len(_GATE_COLUMNS) :], strict=False)))
+    for name in _GATE_IDS:
+        setattr(gate, name, to_uuid(getattr(gate, name)))
+    effect.repository_id = to_uuid(effect.repository_id)
     return build_checked_request(gate, effect, summaries.parse_body(row[-1] or ""))

@@ -57,7 +57,8 @@ def is_prose_argument(name: str, value: Any, beside: Mapping[str, Any]) -> bool:
 def _iterate_texts(value: Any, name: str, beside: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
     """Yield every string of a JSON value, and whether people read it as prose."""
     if isinstance(value, str):
-        yield value, _reads_as_prose(name, value, beside)
+        # Only the spaces of typography count differently in prose.
+        yield value, not value.isascii() and _reads_as_prose(name, value, beside)
     elif isinstance(value, list):
         for item in value:
             yield from _iterate_texts(item, name, beside)

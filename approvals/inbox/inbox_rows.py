@@ -60,7 +60,7 @@ _PLAN_CHARACTERS: Final = 16_384  # characters of a plan that a row reads
 
 @dataclass
 class InboxRow:
-    """A gate in a list. `gist` is agent text with `hidden` hidden characters."""
+    """A gate in a list. `gist`, shown without telling arguments, is agent text."""
 
     gate: Any  # a _GateRow
     title: CallTitle
@@ -220,14 +220,13 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
             resource=gate.effect_resource,
             forced="forced push" in takes,
         )
+        telling = list_telling_values(declared.telling, value, title.object)
         rows.append(
             InboxRow(
                 gate,
                 title=title,
-                gist=summaries.summarize_arguments(value)
-                if length <= _PLAN_CHARACTERS
-                else summaries.summarize_plan(head),
-                telling=list_telling_values(declared.telling, value, title.object),
+                gist="" if telling else _summarize_plan(value, head, length),
+                telling=telling,
                 declared=declared.raise_for(get_plan_arguments(plan)),
                 hidden=hidden,
                 blanks=blanks,
@@ -258,6 +257,12 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
             )
         )
     return rows
+
+
+def _summarize_plan(arguments: Any, head: str, length: int) -> str:
+    if length <= _PLAN_CHARACTERS:
+        return summaries.summarize_arguments(arguments)
+    return summaries.summarize_plan(head)
 
 
 # Only columns: fifty rows of five joined models would cost more than the rest of the page.

@@ -134,22 +134,52 @@ def find_earlier_requests(
     rows = _DECIDED_GATES.rows(**within, earliest=since - MAX_VALID_FOR_S * US) + _ALONE.rows(
         **within
     )
-    candidates = [
-        EarlierRequest(
-            **dict(zip(_EARLIER_FIELDS, row, strict=False)), same=row[len(_EARLIER_FIELDS) :]
-        )
-        for row in rows
-    ]
-    candidates.sort(key=lambda request: request.position)
+    by_party = _group_by_party(rows, requests)
     earlier_by_gate = {}
     for request in requests:
-        matches = [other for other in candidates if _is_earlier_version(other, request)]
-        if matches:
+        candidates = {
+            other.gate: other
+            for party in _list_parties(request.session, request.agent, request.same)
+            for other in by_party.get(party, ())
+            if _is_earlier_version(other, request)
+        }
+        if candidates:
+            matches = sorted(candidates.values(), key=lambda other: other.position)
             others = tuple(str(other) for other in matches[:-1][-MOST_CONFLICTS:])
             earlier_by_gate[request.gate] = replace(
                 matches[-1], arguments_differ=matches[-1].same[1] != request.same[1], others=others
             )
     return earlier_by_gate
+
+
+def _list_parties(session: UUID, agent: UUID, same: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return what a request shares with its versions: tool and session, or agent and target."""
+    tool, target = same[0], same[2:]
+    return [(tool, session), (tool, agent, target)]
+
+
+def _group_by_party(
+    rows: Iterable[Sequence[Any]], requests: Iterable[GateRequest]
+) -> dict[tuple[Any, ...], list[EarlierRequest]]:
+    """Group the rows that may be versions of one of `requests` by what they share."""
+    by_party: dict[tuple[Any, ...], list[EarlierRequest]] = {
+        party: []
+        for request in requests
+        for party in _list_parties(request.session, request.agent, request.same)
+    }
+    for row in rows:
+        fields = dict(zip(_EARLIER_FIELDS, row, strict=False))
+        same = tuple(row[len(_EARLIER_FIELDS) :])
+        shared = [
+            party
+            for party in _list_parties(fields["session"], fields["agent"], same)
+            if party in by_party
+        ]
+        if shared:
+            other = EarlierRequest(**fields, same=same)
+            for party in shared:
+                by_party[party].append(other)
+    return by_party
 
 
 class Successor(NamedTuple):

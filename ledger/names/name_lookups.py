@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from django.db import connection
@@ -35,8 +34,7 @@ _NEWEST: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredName:
+class StoredName(NamedTuple):
     """A name with its uses: journal position of the first plan, times in microseconds."""
 
     id: int
@@ -49,8 +47,7 @@ class StoredName:
     uses: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewestName:
+class NewestName(NamedTuple):
     """One of the names that a project used for the first time last."""
 
     kind: str
@@ -65,14 +62,17 @@ def load_same_looking(project: UUID, skeletons: Collection[str]) -> list[StoredN
     if not wanted:
         return []
     rows = raw_sql.fetch_rows(_same_looking_sql(), [json.dumps(wanted), raw_sql.vendor_id(project)])
-    return sorted((StoredName(*row) for row in rows), key=lambda name: -name.uses)
+    return sorted(map(StoredName._make, rows), key=lambda name: -name.uses)
 
 
-def load_near_candidates(project: UUID, parts: Collection[tuple[str, str]]) -> list[StoredName]:
+def load_near_candidates(
+    project: UUID, parts: Collection[tuple[str, str]], least_uses: int
+) -> list[StoredName]:
     """Load names that share thirds with one of `parts`, each a kind and a compared part.
 
     One query: at most MAX_NEAR_CANDIDATES for each pair of thirds, which names with one difference
-    share, and for each third, which names with two share.
+    share, and for each third, which names with two share. Of these, it returns the names with at
+    least `least_uses`.
     """
     pairs: tuple[list[list[str]], ...] = ([], [], [])
     singles: tuple[list[list[str]], ...] = ([], [], [])
@@ -88,10 +88,10 @@ def load_near_candidates(project: UUID, parts: Collection[tuple[str, str]]) -> l
     parameters = [
         parameter
         for listed in (*pairs, *singles)
-        for parameter in (json.dumps(listed), raw_sql.vendor_id(project))
+        for parameter in (json.dumps(listed), raw_sql.vendor_id(project), least_uses)
     ]
-    names = {row[0]: StoredName(*row) for row in raw_sql.fetch_rows(_near_sql(), parameters)}
-    return list(names.values())
+    rows = {row[0]: row for row in raw_sql.fetch_rows(_near_sql(), parameters)}
+    return list(map(StoredName._make, rows.values()))
 
 
 @cache
@@ -107,6 +107,7 @@ def _same_looking_sql() -> str:
 def _near_sql() -> str:
     near = (
         "SELECT * FROM (SELECT {} FROM {} CROSS JOIN ledger_usedname name WHERE {} LIMIT {}) near"
+        " WHERE near.uses >= %s"
     )
     selects = []
     thirds = ("head", "middle", "tail")

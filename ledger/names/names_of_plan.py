@@ -8,8 +8,7 @@ and MAX_READ_CHARACTERS characters of a plan, about 20 µs for a short one.
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 MAX_PLAN_NAMES: Final = 64
@@ -91,6 +90,7 @@ _HOST: Final = rf"(?:{_LABEL}\.){{1,8}}(?:[^\W\d_]{{2,24}}|xn--[a-z0-9-]{{2,59}}
 _MAIL_SHAPE: Final = re.compile(
     rf"(?<![\w.+%/:@-])([\w.+%'-]{{1,64}})@({_HOST})(?![\w@:-]|\.\w)", re.UNICODE
 )
+_MAX_SCHEME_CHARACTERS: Final = 21
 # scheme://user:password@host:port/path. A slash that only looks like one belongs to the host.
 _URL_SHAPE: Final = re.compile(
     r"\b([a-z][a-z0-9+.-]{1,20})://(?:[^\s/@\"'<>]{1,120}@)?([^\s/:?#@\"'<>\\,;|(){}\[\]`$*]{1,253})"
@@ -143,11 +143,11 @@ class PlanName:
     path: str
     is_recipient: bool = False
     is_mentioned: bool = False
+    # The name as it is compared: without case, host names as they are read.
+    folded: str = field(init=False)
 
-    @property
-    def folded(self) -> str:
-        """The name as it is compared: without case, host names as they are read."""
-        return fold_name(self.kind, self.value)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folded", fold_name(self.kind, self.value))
 
     @property
     def word(self) -> str:
@@ -167,7 +167,6 @@ class NamedText:
     path: str
 
 
-@lru_cache(maxsize=8192)
 def fold_name(kind: str, value: str) -> str:
     """Return the form in which names of a kind are compared and counted."""
     if kind in ("mail_domain", "host", "domain"):
@@ -332,7 +331,7 @@ def _read_shapes(text: str, plain: str, path: str) -> Iterator[PlanName]:
             yield from _split_domain(match[2], path, is_recipient, mentioned)
             yield PlanName("mail_address", match[0], path, is_recipient, mentioned)
     if "://" in text:
-        for match in _URL_SHAPE.finditer(text):
+        for match in _iterate_urls(text):
             yield from _read_url(match, path, mentioned)
     if "arn:aws" in text:
         for match in _ARN_SHAPE.finditer(text):
@@ -342,6 +341,18 @@ def _read_shapes(text: str, plain: str, path: str) -> Iterator[PlanName]:
             yield PlanName("cluster", match[1], path)
         for match in _HOST_OPTION.finditer(text):
             yield from _split_host(match[1], path)
+
+
+def _iterate_urls(text: str) -> Iterator[re.Match[str]]:
+    """Yield what `_URL_SHAPE.finditer` does; searches only where a scheme ends."""
+    end, at = 0, text.find("://")
+    while at >= 0:
+        match = _URL_SHAPE.search(text, max(end, at - _MAX_SCHEME_CHARACTERS))
+        if match is None:
+            return
+        yield match
+        end = match.end()
+        at = text.find("://", end)
 
 
 def _read_url(match: re.Match[str], path: str, mentioned: bool) -> Iterator[PlanName]:

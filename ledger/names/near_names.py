@@ -99,11 +99,16 @@ def are_near(kind: str, first: str, second: str) -> bool:
     differences = count_differences(first, second)
     if length < MIN_LENGTH or differences > (1 if length < MIN_LENGTH_OF_TWO else 2):
         return False
-    if _DIGITS.sub("#", first) == _DIGITS.sub("#", second) or _is_series(first, second):
+    if replace_numbers(first) == replace_numbers(second) or _is_series(first, second):
         return kind == "account" and _has_long_numbers(first, second)
     if kind == "repository" and differences == 1 and _has_near_owner(first, second):
         return True
     return not _differ_by_codes(first, second)
+
+
+def replace_numbers(part: str) -> str:
+    """Return a name with a sign for each number: names of a series are then equal."""
+    return _DIGITS.sub("#", part)
 
 
 def has_swapped_pair(first: str, second: str) -> bool:

@@ -5,10 +5,14 @@ from html import unescape
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.urls import reverse
 
+from approvals.checks import refused_requests
 from approvals.models import Gate
 from approvals.review.identities import find_identities
+from db.clock import now_us
+from journal import erasures
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
@@ -99,3 +103,55 @@ def test_a_target_is_an_identifier_and_an_empty_one_is_none() -> None:
         "target": frozenset({"pod/a"}),
     }
     assert find_identities({}, {"repository": "", "ref": "", "resource": ""}) == {}
+
+
+def erase_plan(inbox: InboxScenario, gate: Gate) -> None:
+    with transaction.atomic():
+        erasures.erase_body(
+            inbox.project.id, gate.plan_position, reason="r-1", actor="p_1", now_us=now_us()
+        )
+
+
+def test_nothing_is_said_about_a_denied_plan_after_its_erasure(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    first = ask_mail(inbox, "s-1")
+    inbox.answer(first, "carol", "deny", "not by mail")
+    second = ask_mail(inbox, "s-2", to="audit@other.example", subject="November")
+    assert "Same file: customers-2026-11.csv." in read_words(rita, second)
+    erase_plan(inbox, first)
+    assert "Same file" not in read_words(rita, second).partition("Similar")[0]
+
+
+def test_memory_keeps_no_text_of_denied_plans(inbox: InboxScenario, rita: Reviewer) -> None:
+    first = ask_mail(inbox, "s-1")
+    inbox.answer(first, "carol", "deny", "not by mail")
+    read_words(rita, ask_mail(inbox, "s-2", subject="November"))
+    kept = list(refused_requests._kept_identities.values())
+    assert kept
+    assert all(
+        isinstance(digest, bytes) and len(digest) == 12
+        for by_kind in kept
+        for digests in by_kind.values()
+        for digest in digests
+    )
+    assert all(value not in repr(kept) for value in MAIL.values())
+
+
+def test_a_denied_plan_is_read_once_in_a_process(
+    inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = ask_mail(inbox, "s-1")
+    inbox.answer(first, "carol", "deny", "not by mail")
+    second = ask_mail(inbox, "s-2", subject="November")
+    digested: list[str] = []
+    read_plan = refused_requests._digest_plan
+    monkeypatch.setattr(
+        refused_requests, "_digest_plan", lambda head: digested.append(head) or read_plan(head)
+    )
+    for _ in range(2):
+        assert "Same file" in read_words(rita, second)
+    assert len(digested) == 1
+    monkeypatch.setattr(refused_requests, "_MAX_KEPT", 0)
+    inbox.answer(second, "carol", "deny", "not by mail")
+    assert "Same file" in read_words(rita, ask_mail(inbox, "s-3", subject="December"))

@@ -1,6 +1,7 @@
 """Names that look like others: what warns, and what near misses are quiet."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,7 +17,8 @@ from db.clock import now_us
 from journal import erasures
 from journal.models import Entry
 from ledger.models import Effect, UsedName, UsedNamePlan
-from ledger.names import name_index, used_names
+from ledger.names import lookalike_letters, name_index, names_of_plan, used_names
+from ledger.names.name_lookups import load_near_candidates
 from ledger.names.names_of_plan import MAX_PLAN_NAMES, find_plan_names
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
@@ -682,3 +684,40 @@ def test_results_are_bounded_and_short() -> None:
 def test_an_erased_plan_has_no_results() -> None:
     assert plain_check(None) == []
     assert list(find_lookalikes(replace(build_request({}), arguments=None), NameFacts())) == []
+
+
+def test_skeletons_of_ascii_are_those_of_the_table_of_all_letters() -> None:
+    letters = [chr(code) for code in range(128)]
+    for text in (*letters, *map("".join, product(letters, repeat=2)), 'rnvvMm0O1Il|%"`'):
+        slow = lookalike_letters._translate_letters(text)
+        slow = slow.replace("vv", "w").replace("0", "o").replace("1", "l")
+        assert lookalike_letters.compute_skeleton(text) == slow, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see https://a.example/x, http://b.example and ftp://c.example:21/d",
+        "https://https://a.example",
+        "x" * 40 + "://a.example",
+        "a.b-c+" * 9 + "http://a.example",
+        ":// http:// ://x https://a.example",
+        "1http://a.example _http://b.example -http://c.example",
+        "postgres://u:p@h.example/d,redis://r.example",
+        "git+ssh://git@github.com/acme/web.git://x",
+    ],
+)
+def test_urls_are_those_that_a_search_of_the_whole_text_finds(text: str) -> None:
+    whole = [match.span() for match in names_of_plan._URL_SHAPE.finditer(text)]
+    assert [match.span() for match in names_of_plan._iterate_urls(text)] == whole
+
+
+@pytest.mark.django_db
+def test_only_names_that_were_used_often_enough_are_candidates(agent: Caller) -> None:
+    run_effect(agent, {"to": "a@northwind.com"}, 2)
+    run_effect(agent, {"to": "a@northwand.com"})
+    name_index.index_names()
+    project = UsedName.objects.values_list("project", flat=True)[0]
+    for least, expected in ((1, {"northwind.com", "northwand.com"}), (2, {"northwind.com"})):
+        names = load_near_candidates(project, [("domain", "northwend")], least)
+        assert {stored.name for stored in names} == expected
