@@ -49,6 +49,27 @@ class CompiledQuerySet:
     def rows(self, **values: Any) -> list[Any]:
         """Return all rows for these values, as the queryset would. One query."""
         connection: Any = connections[DEFAULT_DB_ALIAS]
+        made, parameters = self._fill(connection, values)
+        compiler = copy.copy(made.compiler)
+        compiler.connection = connection
+        compiler.as_sql = lambda *_arguments, **_options: (made.sql, tuple(parameters))
+        read: Any = made.rows._iterable_class
+        return list(read(_QuerySetProxy(made.rows, compiler)))
+
+    def plain_rows(self, **values: Any) -> list[tuple[Any, ...]]:
+        """Return all rows as the database does, UUIDs as `vendor_id` returns them. One query.
+
+        For many rows of which a page needs a few: converting a UUID takes 1 µs on SQLite.
+        """
+        connection: Any = connections[DEFAULT_DB_ALIAS]
+        made, parameters = self._fill(connection, values)
+        with connection.cursor() as cursor:
+            cursor.execute(made.sql, parameters)
+            fetched: list[tuple[Any, ...]] = cursor.fetchall()
+        return fetched
+
+    def _fill(self, connection: Any, values: Mapping[str, Any]) -> tuple[_CompiledSql, list[Any]]:
+        """Return the compiled query and its parameters for these values."""
         given = [
             _filled(values[name]) if type(kind) is list else (values[name],)
             for name, kind in self._kinds.items()
@@ -63,11 +84,7 @@ class CompiledQuerySet:
         parameters = list(made.parameters)
         for at, name, place, adapted in made.places:
             parameters[at] = adapted(given[name][place])
-        compiler = copy.copy(made.compiler)
-        compiler.connection = connection
-        compiler.as_sql = lambda *_arguments, **_options: (made.sql, tuple(parameters))
-        read: Any = made.rows._iterable_class
-        return list(read(_QuerySetProxy(made.rows, compiler)))
+        return made, parameters
 
     def _make(self, connection: Any, lengths: Sequence[int]) -> _CompiledSql:
         number = count()

@@ -5,7 +5,7 @@ The reviewer sees who refused it, when, in which words, and what both requests h
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from approvals import labels
@@ -21,6 +21,7 @@ from approvals.review.warnings import (
     find_last_refusals,
 )
 from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
 from journal import summaries
 from journal.models import Body
 
@@ -128,19 +129,34 @@ def _with_vote(
 
 
 def _load_refusing_votes(gates: set[UUID]) -> dict[UUID, Vote]:
+    """Load the last refusing vote of each gate. One query."""
     if not gates:
         return {}
+    return {vote.gate_id: vote for vote in _REFUSING_VOTES.rows(gates=sorted(gates))}
+
+
+def _select_refusing_votes(gates: Sequence[UUID]) -> Any:
     votes = Vote.objects.filter(gate__in=gates, answer__in=REFUSING_ANSWERS)
-    return {vote.gate_id: vote for vote in votes.select_related("user").order_by("voted_at_us")}
+    return votes.select_related("user").order_by("voted_at_us")
+
+
+_REFUSING_VOTES: Final = CompiledQuerySet(_select_refusing_votes, gates=[UUID])
 
 
 def _load_reasons(positions: dict[UUID, int]) -> dict[UUID, str]:
     """Load the reasons of votes by gate, from the journal positions of the votes. One query."""
     if not positions:
         return {}
-    texts = dict(Body.objects.filter(entry__in=positions.values()).values_list("entry_id", "text"))
+    texts = dict(_REASONS.rows(positions=sorted(positions.values())))
     reasons = {
         gate: summaries.parse_body(texts.get(position) or "").get("reason")
         for gate, position in positions.items()
     }
     return {gate: reason for gate, reason in reasons.items() if isinstance(reason, str)}
+
+
+def _select_reasons(positions: Sequence[int]) -> Any:
+    return Body.objects.filter(entry__in=positions).values_list("entry_id", "text")
+
+
+_REASONS: Final = CompiledQuerySet(_select_reasons, positions=[int])

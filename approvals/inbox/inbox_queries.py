@@ -44,6 +44,7 @@ from ledger.store.effect_rows import to_uuid
 LISTS: Final = ("pending", "mine", "decided", "expired")
 INBOX_PAGE_SIZE: Final = 50
 MAX_BATCH: Final = 25
+_MAX_VIOLATIONS: Final = 5  # that a page names
 WINDOW_US: Final = 7 * 24 * 3600 * 1_000_000
 
 
@@ -219,10 +220,9 @@ def _tally_set(head: InboxRow) -> tuple[tuple[str, tuple[tuple[int, str, bool], 
     return tuple(tallies)
 
 
-def load_recent_violations(project: Project, most: int = 5) -> list[tuple[Effect, list[str]]]:
+def load_recent_violations(project: Project) -> list[tuple[Effect, list[str]]]:
     """Load the newest effects of the last 7 days that ran unapproved or during a stop."""
-    effects = _select_violations(project.id, now_us() - WINDOW_US)
-    rows = list(effects.select_related("agent", "session").order_by("-opened_position")[:most])
+    rows = _VIOLATIONS.rows(project=project.id, since=now_us() - WINDOW_US)
     labels = (
         ledger_violations.load_violations(project.id, [effect.id for effect in rows])
         if rows
@@ -238,6 +238,14 @@ def _select_violations(project: UUID, since: int) -> "QuerySet[Effect]":
         violates=True,
         received_us__gte=since,
     )
+
+
+def _select_newest_violations(project: UUID, since: int) -> Any:
+    effects = _select_violations(project, since).select_related("agent", "session")
+    return effects.order_by("-opened_position")[:_MAX_VIOLATIONS]
+
+
+_VIOLATIONS: Final = CompiledQuerySet(_select_newest_violations, project=UUID, since=int)
 
 
 def count_not_enforced(project: Project) -> int:

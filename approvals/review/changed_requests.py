@@ -18,11 +18,12 @@ from approvals import labels
 from approvals.gates.statuses import MAX_VALID_FOR_S, US
 from approvals.models import Gate
 from approvals.review.warnings import REQUEST_IDENTITY
-from db import long_numbers
+from db import long_numbers, raw_sql
 from db.compiled_query import CompiledQuerySet
 from journal.models import Body, Entry
 from ledger import violations
 from ledger.models import Effect
+from ledger.store.effect_rows import to_uuid
 
 EARLIER_WINDOW_US: Final = 24 * 3600 * US  # from the end of the earlier request to the new one
 WITHDRAWAL_WINDOW_US: Final = (
@@ -131,15 +132,14 @@ def find_earlier_requests(
     # Two lists, each read by its own index: ended after a decision, and ended without one. Other
     # conditions are checked below: with them, SQLite would scan everything of an agent or session.
     within: dict[str, Any] = {"project": project, "since": since, "until": until}
-    rows = _DECIDED_GATES.rows(**within, earliest=since - MAX_VALID_FOR_S * US) + _ALONE.rows(
-        **within
-    )
+    rows = _DECIDED_GATES.plain_rows(**within, earliest=since - MAX_VALID_FOR_S * US)
+    rows += _ALONE.plain_rows(**within)
     by_party = _group_by_party(rows, requests)
     earlier_by_gate = {}
     for request in requests:
         candidates = {
             other.gate: other
-            for party in _list_parties(request.session, request.agent, request.same)
+            for party in _list_parties(request)
             for other in by_party.get(party, ())
             if _is_earlier_version(other, request)
         }
@@ -152,10 +152,19 @@ def find_earlier_requests(
     return earlier_by_gate
 
 
-def _list_parties(session: UUID, agent: UUID, same: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """Return what a request shares with its versions: tool and session, or agent and target."""
-    tool, target = same[0], same[2:]
-    return [(tool, session), (tool, agent, target)]
+def _list_parties(request: GateRequest) -> tuple[tuple[Any, ...], ...]:
+    """Return what a request shares with its versions: tool and session, or agent and target.
+
+    Ids are as the database returns them.
+    """
+    tool, _digest, repository, *target = request.same
+    return (
+        (tool, raw_sql.vendor_id(request.session)),
+        (
+            *(tool, raw_sql.vendor_id(request.agent)),
+            *(raw_sql.vendor_id(repository) if repository is not None else None, *target),
+        ),
+    )
 
 
 def _group_by_party(
@@ -163,23 +172,24 @@ def _group_by_party(
 ) -> dict[tuple[Any, ...], list[EarlierRequest]]:
     """Group the rows that may be versions of one of `requests` by what they share."""
     by_party: dict[tuple[Any, ...], list[EarlierRequest]] = {
-        party: []
-        for request in requests
-        for party in _list_parties(request.session, request.agent, request.same)
+        party: [] for request in requests for party in _list_parties(request)
     }
     for row in rows:
-        fields = dict(zip(_EARLIER_FIELDS, row, strict=False))
-        same = tuple(row[len(_EARLIER_FIELDS) :])
-        shared = [
-            party
-            for party in _list_parties(fields["session"], fields["agent"], same)
-            if party in by_party
-        ]
+        tool, digest, *target = row[len(_EARLIER_FIELDS) :]
+        session, agent = row[_SESSION], row[_AGENT]
+        shared = [party for party in ((tool, session), (tool, agent, *target)) if party in by_party]
         if shared:
-            other = EarlierRequest(**fields, same=same)
+            other = _read_earlier_request(row, (tool, digest, to_uuid(target[0]), *target[1:]))
             for party in shared:
                 by_party[party].append(other)
     return by_party
+
+
+def _read_earlier_request(row: Sequence[Any], same: tuple[Any, ...]) -> EarlierRequest:
+    fields = dict(zip(_EARLIER_FIELDS, row, strict=False))
+    for name in ("gate", "session", "agent", "effect"):
+        fields[name] = to_uuid(fields[name])
+    return EarlierRequest(**fields, same=same)
 
 
 class Successor(NamedTuple):
@@ -303,6 +313,7 @@ _EARLIER_FIELDS: Final = (
     "plan_position",
     "effect",
 )
+_SESSION, _AGENT = map(_EARLIER_FIELDS.index, ("session", "agent"))
 _COLUMNS: Final = (
     "id",
     "opened_position",

@@ -53,7 +53,10 @@ def compare_reads(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
             and value.casefold() in _WRITABLE
         ):
             return _describe_read(where, f"{key} is {value}.")
-    change = next((change for change in find_changes(request.arguments) if not change.dry), None)
+    change = next(
+        (change for change in find_changes(request.arguments, evidence.commands) if not change.dry),
+        None,
+    )
     if change is not None:
         return _describe_read(change.concerns, f"{change.words} changes something.")
     changes = evidence.changed.files
@@ -90,7 +93,7 @@ def compare_looking(evidence: ClaimEvidence, claim: Claim) -> Contradiction | No
     """Compare a claim that begins with "lists" or "shows" with what the call deletes."""
     if len(evidence.text) > 100 or evidence.has_git_words("push", "commit"):
         return None
-    for change in find_changes(evidence.request.arguments):
+    for change in find_changes(evidence.request.arguments, evidence.commands):
         if not change.dry and DELETING.search(change.words):
             return _describe_read(change.concerns, f"{change.words} deletes something.")
     return None
@@ -112,7 +115,9 @@ def compare_replica(evidence: ClaimEvidence, claim: Claim) -> Contradiction | No
             word = next(iter(_PRIMARIES.intersection(split_into_words(host)[:12])), "")
             if word:
                 return _describe_read(where, f"{key} names {word}.")
-    change = next((change for change in find_changes(evidence.request.arguments)), None)
+    change = next(
+        (change for change in find_changes(evidence.request.arguments, evidence.commands)), None
+    )
     if change is None or change.dry:
         return None
     return _describe_read(change.concerns, f"{change.words} changes something.")
@@ -139,7 +144,10 @@ def compare_dry_run(evidence: ClaimEvidence, claim: Claim) -> Contradiction | No
             if wet.program in ("terraform", "tofu", "terragrunt", "pulumi"):
                 fact = f"{words} changes resources; a plan does not."
             return Contradiction("not a dry run", fact, where)
-    change = next((change for change in find_changes(request.arguments) if not change.dry), None)
+    change = next(
+        (change for change in find_changes(request.arguments, evidence.commands) if not change.dry),
+        None,
+    )
     if change is not None and "command" not in change.concerns:
         return Contradiction("not a dry run", f"{change.words} changes something.", change.concerns)
     if facts.dry_flag and isinstance(request.arguments, dict):

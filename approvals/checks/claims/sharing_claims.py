@@ -41,7 +41,7 @@ def compare_kept_data(evidence: ClaimEvidence, claim: Claim) -> Contradiction | 
     for where, key, value in flags:
         if value:
             return Contradiction("deletes something", f"{key} is true.", where)
-    for change in find_changes(evidence.request.arguments):
+    for change in find_changes(evidence.request.arguments, evidence.commands):
         if DELETING.search(change.words) and not change.dry:
             return Contradiction(
                 "deletes something", f"{change.words} deletes something.", change.concerns

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -318,9 +318,14 @@ def iterate_sql(arguments: Any) -> Iterator[tuple[str, str]]:
             yield where, value
 
 
-def find_changes(arguments: Any) -> Iterator[ChangeEvidence]:
-    """Yield what commands, SQL and HTTP calls of the arguments would change."""
-    for where, commands in read_commands(arguments):
+def find_changes(
+    arguments: Any, commands_by_path: Iterable[tuple[str, list[ShellCommand]]]
+) -> Iterator[ChangeEvidence]:
+    """Yield what the commands, SQL and HTTP calls of the arguments would change.
+
+    `commands_by_path` are those of `read_commands`, which are costly to read twice.
+    """
+    for where, commands in commands_by_path:
         for command in commands:
             words = name_changing_words(command)
             if words:
