@@ -229,12 +229,13 @@ def _find_lookalike(
                 for letter in odd[:2]
                 if older.name[letter.offset].isascii()
             ]
-        compared.append(Compared("Known", older.name, " ".join(notes), known_marks))
+        known = _spell_known(name, older)
+        compared.append(Compared("Known", known, " ".join(notes), known_marks))
     notes = [_describe_request_use(name, request, facts), *_describe_odd(odd)]
     if name.kind in _HOST_KINDS and not folded.isascii():
         notes.append(f"Written {encode_host(folded)} on the network.")
     shown = " ".join(note for note in notes if note)
-    compared.insert(0, Compared("Requested", folded, shown, own_marks))
+    compared.insert(0, Compared("Requested", _spell_as_written(name), shown, own_marks))
     return CheckResult(
         LOOKALIKE,
         "danger" if odd or older is not None else "warning",
@@ -539,10 +540,32 @@ def _compare_names(
     name: PlanName, older: StoredName, request: CheckedRequest, facts: NameFacts
 ) -> tuple[Compared, ...]:
     marks, known_marks = find_marks(name.folded, older.name)
+    use = _describe_request_use(name, request, facts)
+    known = _spell_known(name, older)
     return (
-        Compared("Requested", name.folded, _describe_request_use(name, request, facts), marks),
-        Compared("Known", older.name, _describe_uses(older, facts.now_us), known_marks),
+        Compared("Requested", _spell_as_written(name), use, marks),
+        Compared("Known", known, _describe_uses(older, facts.now_us), known_marks),
     )
+
+
+def _spell_as_written(name: PlanName) -> str:
+    """Return a name in the case in which the agent wrote it; its characters are those compared.
+
+    A folded form that differs in more than case and separators stays as it is.
+    """
+    letters = list[str]()
+    for letter in name.value:
+        if len(letters) < len(name.folded) and letter.lower() == name.folded[len(letters)]:
+            letters.append(letter)
+        elif letter.isalnum():
+            return name.folded
+    return "".join(letters) if len(letters) == len(name.folded) else name.folded
+
+
+def _spell_known(name: PlanName, older: StoredName) -> str:
+    """Return a known account in capitals if the requested one is: its own case is not stored."""
+    in_capitals = name.kind == "account" and name.value.isupper()
+    return older.name.upper() if in_capitals else older.name
 
 
 def _describe_request_use(name: PlanName, request: CheckedRequest, facts: NameFacts) -> str:

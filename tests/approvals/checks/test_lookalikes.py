@@ -721,3 +721,22 @@ def test_only_names_that_were_used_often_enough_are_candidates(agent: Caller) ->
     for least, expected in ((1, {"northwind.com", "northwand.com"}), (2, {"northwind.com"})):
         names = load_near_candidates(project, [("domain", "northwend")], least)
         assert {stored.name for stored in names} == expected
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("written", "shown", "known"),
+    [
+        ("DE89370400440530213000", "DE89370400440530213000", "DE89370400440532013000"),
+        ("DE89 3704 0044 0530 2130 00", "DE89370400440530213000", "DE89370400440532013000"),
+        ("de89370400440530213000", "de89370400440530213000", "de89370400440532013000"),
+    ],
+)
+def test_an_account_is_shown_in_the_case_in_which_it_was_written(
+    agent: Caller, written: str, shown: str, known: str
+) -> None:
+    run_effect(agent, {"iban": "DE89370400440532013000"}, 3)
+    (result,) = check(agent, {"iban": written})
+    requested, older = result.compared
+    assert (requested.value, older.value) == (shown, known)
+    assert [shown[at] for at in requested.marked] == ["0", "2"]
