@@ -1,7 +1,8 @@
 """Queries of the approval lists: pending, for one person, decided, expired.
 
 Pending requests are ordered by reversibility (irreversible first), then by deadline. Pagination is
-by key, so pages stay correct while requests come and go.
+by key, so pages stay correct while requests come and go. Within a page those with dangers come
+first (put_dangers_first).
 """
 
 from collections import Counter
@@ -199,6 +200,21 @@ def group_rows(rows: Iterable[InboxRow]) -> list[InboxRow]:
     for head in by_shape.values():
         head.tally = _tally_set(head) if head.apart else ()
     return folded
+
+
+def put_dangers_first(rows: Iterable[InboxRow]) -> list[InboxRow]:
+    """Order the rows of a page: within a reversibility, first those with a danger.
+
+    Dangers are computed for the rows of a page only, so pages follow each other by deadline, and
+    each page is ordered by itself. A set stays together: it counts by its worst row.
+    """
+    return sorted(
+        rows, key=lambda row: (REVERSIBILITY_RANKS[row.gate.reversibility], not _has_danger(row))
+    )
+
+
+def _has_danger(row: InboxRow) -> bool:
+    return any(result.level == "danger" for each in (row, *row.apart) for result in each.checks)
 
 
 def _find_shape(row: InboxRow) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ answered. Requests that must be decided alone are shown apart, without a tick.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -72,7 +73,7 @@ def select_batch_page(request: MemberRequest) -> HttpResponse:
 @role_required("reviewer")
 @vary_on_headers("HX-Request")
 def confirm_batch_page(request: MemberRequest) -> HttpResponse:
-    """List the selected requests; POST changes the ticks, or votes on each that is ticked.
+    """List the selected requests; POST changes ticks, extends deadlines, or votes on each ticked.
 
     A poll (`pending`) gets the requests that ended since, or 204 if none did.
     """
@@ -86,6 +87,8 @@ def confirm_batch_page(request: MemberRequest) -> HttpResponse:
     table = _build_table(request, gates)
     if request.method != "POST":
         return _render_batch(request, table)
+    if "extend" in request.POST:
+        return _extend_deadlines(request, table)
     if "tick" in request.POST:
         return _change_ticks(request, table, request.POST["tick"])
     return _answer_ticked(request, table)
@@ -207,6 +210,27 @@ def _change_ticks(request: MemberRequest, table: BatchTable, wanted: str) -> Htt
     ticks = {"alike": alike, "none": []}.get(wanted, [each for each in alike if each in sent])
     _keep_form(request, ticks)
     return redirect("inbox" if wanted == "back" else "batch_confirm")
+
+
+def _extend_deadlines(request: MemberRequest, table: BatchTable) -> HttpResponse:
+    """Extend the deadline of each request that may be ticked; ticks and reason are kept."""
+    alike = {str(row.gate.id) for row in table.alike}
+    _keep_form(request, [each for each in request.POST.getlist("gate") if each in alike])
+    extended = 0
+    refused: dict[str, list[Gate]] = {}
+    for row in table.alike:
+        outcome = run_vote(partial(voting_votes.extend_deadline, row.gate, request.membership))
+        if outcome.refusal is None:
+            extended += 1
+        else:
+            refused.setdefault(outcome.refusal[1], []).append(row.gate)
+    if extended:
+        requests = "1 request" if extended == 1 else f"{extended} requests"
+        messages.success(request, f"Extended {requests} by 15 minutes.")
+    for why, gates in refused.items():
+        named = f"{', '.join(map(str, gates))}: {why}"
+        messages.error(request, f"Not extended. {named}", extra_tags="failed")
+    return redirect("batch_confirm")
 
 
 def _answer_ticked(request: MemberRequest, table: BatchTable) -> HttpResponse:

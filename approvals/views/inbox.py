@@ -83,7 +83,9 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         repository=params["repo"],
         after=request.GET.get("after", ""),
     )
-    rows = inbox_queries.group_rows(listed.rows) if state in ("pending", "mine") else listed.rows
+    rows = listed.rows
+    if state in ("pending", "mine"):
+        rows = inbox_queries.put_dangers_first(inbox_queries.group_rows(rows))
     opened = _opened_gate(request)
     observes = load_project_status(request).mode != "enforce"
     week = inbox_queries.load_week_figures(project)

@@ -306,3 +306,47 @@ def test_a_request_that_ends_while_the_page_is_open_is_named(
     page = rita.page(reverse("batch_confirm"))
     assert ticks_of(page) == [str(volumes[2].id)]
     assert "ended: denied" in page
+
+
+def test_more_time_for_a_set_keeps_its_ticks_and_its_reason(
+    volumes: list[Gate], rita: Reviewer
+) -> None:
+    page = choose(rita, *volumes)
+    before = {gate.id: gate.decide_by_us for gate in volumes}
+    ticked = ticks_of(page)[1:]
+    answer = post(rita, **dict(SEEN.findall(page)), gate=ticked, extend="15", reason=WORDS)
+    assert answer["Location"] == reverse("batch_confirm")
+    later = {gate.id: gate.decide_by_us for gate in Gate.objects.filter(id__in=before)}
+    extended = [later[gate.id] - before[gate.id] for gate in volumes]
+    assert extended == [15 * 60 * 1_000_000] * 5 + [0]  # not the one apart
+    page = rita.page(reverse("batch_confirm"))
+    assert "Extended 5 requests by 15 minutes." in page
+    assert (ticks_of(page), typed(page)) == (ticked, WORDS)
+    assert not Vote.objects.exists()
+    assert decide(rita, page).status_code == 302
+    assert Vote.objects.count() == 4
+
+
+def test_no_time_is_added_beyond_the_maximum(volumes: list[Gate], rita: Reviewer) -> None:
+    choose(rita, *volumes)
+    month_us = 30 * 86_400 * 1_000_000
+    for gate in volumes[:2]:
+        Gate.objects.filter(id=gate.id).update(decide_by_us=gate.requested_at_us + month_us)
+    assert post(rita, extend="15").status_code == 302
+    text = plainly(rita.page(reverse("batch_confirm")))
+    named = ", ".join(map(str, volumes[:2]))
+    assert f"Not extended. {named}: The maximum of 30 days is reached." in text
+    assert "Extended 3 requests" in text
+
+
+def test_within_a_reversibility_dangers_come_first(
+    inbox: InboxScenario, volumes: list[Gate], rita: Reviewer
+) -> None:
+    inbox.declare("pay", "irreversible")
+    irreversible = inbox.gate(inbox.plan("pay-1", tool="pay", arguments={"order": "1"}))
+    inbox.declare("label", "reversible")
+    early = inbox.gate(inbox.plan("label-1", tool="label", arguments={"label": "x"}))
+    Gate.objects.filter(id=early.id).update(decide_by_us=early.decide_by_us - 600_000_000)
+    links = re.findall(r'<h3><a href="([^"]+)"', rita.page(reverse("inbox")))
+    assert links[:3] == [url_of(irreversible), url_of(volumes[-1]), url_of(volumes[0])]
+    assert links[-1] == url_of(early)
