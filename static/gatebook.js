@@ -18,7 +18,7 @@
     const [count, unit] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]
       .map(([size, name]) => [Math.floor(Math.abs(seconds) / size), name])
       .find(([number]) => number) || [0, "s"];
-    return seconds < 0 ? `in ${count} ${unit}` : `${count} ${unit} ago`;
+    return seconds < 0 ? `in ${count}\u00a0${unit}` : `${count}\u00a0${unit} ago`;
   };
   const writeTime = (node, day, rest) => {
     const text = day && rest ? `${day} ${rest}` : day || rest;

@@ -1,8 +1,11 @@
 """Read numbers with units and sums of money out of arguments. Pure; imports no Django."""
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
+
+from approvals.checks.argument_names import split_name
 
 MAX_NUMBER: Final = 1e100  # larger numbers are no quantities
 _MAX_CHARACTERS: Final = 48  # longer texts are no quantities
@@ -36,6 +39,18 @@ _QUANTITY: Final = re.compile(
     r"(?P<gap>\s?)(?P<unit>[A-Za-z]{1,12}|[%$€£¥₹])?(?P<ago> (?:ago|old))?"
 )
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d.{0,20})?")
+
+
+_MONEY_WORDS: Final = split_name(
+    "amount balance charge cost credit discount fee payment payout price refund salary subtotal "
+    "sum tax total value"
+)
+_COUNTED_WORDS: Final = _MONEY_WORDS | split_name("limit quantity qty size")
+_SUFFIXES: Final = {
+    **dict.fromkeys(("cent", "cents"), "cents"),
+    **dict.fromkeys(("minor", "pence", "percent"), ""),
+}
+_UNIT_TEXT: Final = re.compile(r"[A-Za-z%€$£¥₹µ°/]{1,12}")
 
 
 class Quantity(NamedTuple):
@@ -88,6 +103,37 @@ def parse_quantity(value: Any, now_us: int = 0) -> Quantity | None:
     if unit == "%":
         return Quantity(number, "%", unit)
     return Quantity(number, lowered.removesuffix("s"), unit) if match["gap"] else None
+
+
+def find_unit(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return what the arguments say the number of argument `name` counts; empty if they do not.
+
+    `currency` and `unit` are repeated with their names, because `amount: 2300` beside `currency:
+    EUR` may be 23 euros: "currency EUR", "cents", "cents, currency EUR".
+    """
+    quantity = parse_quantity(arguments.get(name))
+    if quantity is None or quantity.dimension:
+        return ""
+    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+    last = words[-1] if len(words) > 1 else ""
+    parts = [_SUFFIXES[last] or last] if last in _SUFFIXES else []
+    if _CURRENCIES.fullmatch(last.upper()):
+        return last.upper()
+    is_money = bool(_MONEY_WORDS.intersection(words)) or last in ("cent", "cents", "pence")
+    is_counted = bool(_COUNTED_WORDS.intersection(words))
+    for key, is_meant in (
+        (f"{name}_currency", True),
+        (f"{name}_unit", True),
+        ("currency", is_money),
+        ("currency_code", is_money),
+        ("unit", is_counted and not is_money),
+        ("units", is_counted and not is_money),
+    ):
+        text = arguments.get(key)
+        if is_meant and key != name and isinstance(text, str) and _UNIT_TEXT.fullmatch(text):
+            parts.append(f"{key.removeprefix(f'{name}_')} {text}")
+            break
+    return ", ".join(parts)
 
 
 def _parse_number(digits: str) -> float | None:

@@ -16,6 +16,7 @@ import rfc8785
 from django.conf import settings
 
 from approvals import labels
+from approvals.checks.quantities import find_unit
 from approvals.diff.from_arguments import Changes, extract_changes
 from approvals.diff.hidden_characters import is_prose_argument
 from approvals.digest_json import to_canonical_json
@@ -32,7 +33,7 @@ from web import untrusted_text
 SOURCE_COMPUTED: Final = "computed here"
 SOURCE_AGENT: Final = "sent by the agent, unverified"
 SOURCE_UNKNOWN: Final = "unknown"
-WORST_CASE: Final = "unknown, treat as worst case"
+NOT_TOLD: Final = "unknown"  # by the agent; the page asks once to assume the worst
 MAX_GLANCE_CHARACTERS: Final = (
     1200  # of facts 1 and 2 together; longer cards must be ticked as read
 )
@@ -61,6 +62,7 @@ class CallArgument:
     kind: str
     shown_above: bool = False
     prose: bool = False  # its no-break spaces are typography
+    unit: str = ""  # of its number, in the words of the arguments: "currency EUR", "cents"
 
     @property
     def hidden(self) -> int:
@@ -233,6 +235,7 @@ def _build_pieces(arguments: Any, shown_as_rows: tuple[str, ...]) -> tuple[CallA
             _type_label(arguments[name]),
             name in shown_as_rows,
             is_prose_argument(name, arguments[name], arguments),
+            find_unit(name, arguments),
         )
         for name in order
     )
@@ -277,10 +280,10 @@ def _radius_lines(gate: Gate, arguments: Any) -> tuple[CardLine, ...]:
     lines = [
         CardLine(
             "Repository",
-            gate.repository_name or WORST_CASE,
+            gate.repository_name or NOT_TOLD,
             SOURCE_AGENT if gate.repository_name else SOURCE_UNKNOWN,
         ),
-        CardLine("Ref", effect.ref or WORST_CASE, SOURCE_AGENT if effect.ref else SOURCE_UNKNOWN),
+        CardLine("Ref", effect.ref or NOT_TOLD, SOURCE_AGENT if effect.ref else SOURCE_UNKNOWN),
     ]
     if effect.ref:
         lines.append(
@@ -289,7 +292,7 @@ def _radius_lines(gate: Gate, arguments: Any) -> tuple[CardLine, ...]:
         version = (
             f", by patterns v{effect.ref_patterns_version}" if effect.ref_patterns_version else ""
         )
-        ref_class = f"{effect.ref_class}{version}" if effect.ref_class else WORST_CASE
+        ref_class = f"{effect.ref_class}{version}" if effect.ref_class else NOT_TOLD
         lines.append(
             CardLine(
                 "Ref class", ref_class, SOURCE_COMPUTED if effect.ref_class else SOURCE_UNKNOWN
@@ -303,7 +306,7 @@ def _radius_lines(gate: Gate, arguments: Any) -> tuple[CardLine, ...]:
     lines.append(
         CardLine(
             "Environment",
-            effect.environment or WORST_CASE,
+            effect.environment or NOT_TOLD,
             SOURCE_AGENT if effect.environment else SOURCE_UNKNOWN,
         )
     )
@@ -313,9 +316,9 @@ def _radius_lines(gate: Gate, arguments: Any) -> tuple[CardLine, ...]:
         for name in _COUNT_NAMES:
             value = arguments.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                lines.append(
-                    CardLine(name.capitalize(), f"{value:,}".replace(",", " "), SOURCE_AGENT)
-                )
+                unit = find_unit(name, arguments)
+                text = f"{value:,}".replace(",", " ") + (unit and f", {unit}")
+                lines.append(CardLine(name.capitalize(), text, SOURCE_AGENT))
             elif isinstance(value, list):
                 lines.append(
                     CardLine(name.capitalize(), f"{len(value)} in the arguments", SOURCE_COMPUTED)
@@ -334,7 +337,7 @@ def _undo_lines(
         lines = [
             CardLine(
                 "No automatic undo.",
-                "The tool is not declared: treat as worst case.",
+                "The tool is not declared.",
                 SOURCE_UNKNOWN,
             )
         ]

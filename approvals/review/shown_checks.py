@@ -14,7 +14,7 @@ from approvals.review.call_titles import moves_refs
 from approvals.review.card import SOURCE_UNKNOWN, CallArgument, Card, CardLine
 
 MISSING_EVIDENCE: Final = "missing_evidence"  # the check whose results are one line
-MAX_REPEATED: Final = 2  # more contradictions are repeated above the facts as one list
+MAX_REPEATED: Final = 2  # more contradictions are listed above the facts, a line each
 MAX_SIDE_CHARACTERS: Final = 420  # of a claim beside the arguments; longer ones scroll there
 _WORST: Final = "Assume the worst."  # ends the line of missing evidence anyway
 _REF_LABELS: Final = ("Repository", "Ref")  # nothing is missing of a call that moves no ref
@@ -43,7 +43,8 @@ class FactNote:
     """A result beside the fact that it concerns.
 
     `letter` and `phrase` are empty unless it contradicts words of the claim. `is_repeated`: it also
-    stands before the facts, so this note is short. `fact` is the text of the fact.
+    stands before the facts, so this note is short. `fact` is the text of the fact, `anchor` the id
+    of the note on its page.
     """
 
     result: CheckResult
@@ -51,6 +52,7 @@ class FactNote:
     phrase: str
     is_repeated: bool
     fact: str = ""
+    anchor: str = ""
 
     @property
     def compared(self) -> tuple[Compared, ...]:
@@ -137,7 +139,7 @@ class ShownChecks:
     """All results of a request by their places on its page."""
 
     findings: tuple[Finding, ...]
-    contradictions: tuple[FactNote, ...]  # listed above the facts if nothing else stands there
+    listed: tuple[FactNote, ...]  # further warnings: a line above the facts leads to each
     claim: tuple[ClaimPiece, ...]
     first: NotedArgument | None  # the argument that names what runs
     others: tuple[NotedArgument, ...]
@@ -148,6 +150,11 @@ class ShownChecks:
     quiet_results: tuple[CheckResult, ...]  # that concern no fact
     missing: tuple["MissingEvidence", ...]
     marks: tuple[MarkedValue, ...]
+
+    @property
+    def asks_worst(self) -> bool:
+        """True if a warning before the facts asks to assume the worst."""
+        return any(_WORST in finding.result.sentence for finding in self.findings)
 
     @property
     def is_claim_long(self) -> bool:
@@ -184,7 +191,9 @@ def arrange_checks(card: Card, checks: Sequence[CheckResult]) -> ShownChecks:
     if not above and not against:  # an approval despite warnings has one before the facts
         above = [result for result in missing if result.is_warning]
         missing = [result for result in missing if not result.is_warning]
-    listed = against if not above else []
+    listed = [result for result in warned if result not in above]
+    listed += [result for result in missing if result.is_warning and result not in above]
+    anchors = {id(result): f"warning-{number}" for number, result in enumerate(checks, 1)}
     notes: dict[str, list[FactNote]] = {}
     elsewhere = []
     for result in checks:
@@ -200,19 +209,21 @@ def arrange_checks(card: Card, checks: Sequence[CheckResult]) -> ShownChecks:
             _read_phrase(card.claim, result, letters),
             result in above,
             _read_fact(place, card),
+            anchors[id(result)],
         )
         notes.setdefault(place, []).append(note)
     radius = [NotedLine(line, tuple(notes.get(f"radius {line.label}", ()))) for line in card.radius]
     return ShownChecks(
         findings=tuple(Finding(result, _phrase_letter(result, letters)) for result in above),
-        contradictions=tuple(
+        listed=tuple(
             FactNote(
                 result,
                 _phrase_letter(result, letters),
                 _read_phrase(card.claim, result, letters),
                 False,
+                anchor="not-provided" if result in missing else anchors[id(result)],
             )
-            for result in sorted(listed, key=lambda result: result.phrase or (0, 0))
+            for result in sorted(listed, key=_order_listed)
         ),
         claim=tuple(_split_claim(card.claim, letters)),
         first=None
@@ -390,6 +401,11 @@ def _leave_out_said(result: CheckResult, fact: str = "") -> tuple[Compared, ...]
         for line in result.compared
         if line.marked or not (line.value in sentences or line.value in fact)
     )
+
+
+def _order_listed(result: CheckResult) -> tuple[bool, tuple[int, int]]:
+    """Return the order of listed warnings: in that of the claim, then those it says nothing of."""
+    return result.phrase is None, result.phrase or (0, 0)
 
 
 def _describe_missing(result: CheckResult) -> MissingEvidence:

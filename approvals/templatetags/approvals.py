@@ -1,5 +1,6 @@
 """Template tags of the approval pages."""
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -414,22 +415,31 @@ def format_seconds(seconds: int) -> str:
     if seconds < 3600:
         return f"{seconds // 60:02d}:{seconds % 60:02d}"
     return (
-        f"{seconds // 3600} h {seconds % 3600 // 60} min"
+        f"{seconds // 3600}\u00a0h {seconds % 3600 // 60}\u00a0min"
         if seconds < 48 * 3600
-        else f"{seconds // 86400} d"
+        else f"{seconds // 86400}\u00a0d"
     )
 
 
 @register.filter
 def age_text(us: int) -> str:
     """Format an age in one unit: 11 min, 3 h, 2 d."""
-    return labels.format_age(us, now_us())
+    return labels.format_age(us, now_us()).replace(" ", "\u00a0")
 
 
 @register.filter
 def full_text(text: str) -> SafeString:
     """Render all text of an agent as inert markup, hidden characters as tokens."""
     return untrusted_text.render_untrusted(text, None)
+
+
+@register.filter
+def check_text(text: str, limit: int = 200) -> SafeString:
+    """Render a sentence of a check on one line; a duration is not broken before its unit."""
+    return SafeString(_DURATION.sub("\\1\u00a0\\2", untrusted_line(text, limit)))
+
+
+_DURATION: Final = re.compile(r"\b(\d+) (ms|s|min|h|d)\b")
 
 
 @register.filter

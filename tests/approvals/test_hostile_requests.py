@@ -22,7 +22,7 @@ def test_the_input_of_a_program_is_shown_with_its_command(
     gate = inbox.gate(inbox.plan(arguments={"command": "psql prod", "input": LOOKS_LIKE_A_PATCH}))
     assert "DROP TABLE users;" in fact(rita, gate, 1)
     shown = fact(rita, gate, 2)
-    assert "unknown, treat as worst case." in shown
+    assert "Unknown." in shown
     assert "file" not in shown
     assert "Diff of fact 2" not in rita.page(url_of(gate))
 

@@ -34,7 +34,8 @@ def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(
     assert places == sorted(places)
     assert "verified by Gatebook: the arguments match the intent digest" in html
     assert "git push origin main" in html
-    assert html.count("unknown, treat as worst case") == 2  # what changes, the blast radius
+    assert html.count("<b>Unknown.</b>") == 2  # what changes, the blast radius
+    assert html.count("Assume the worst") == 1
     missing = html.partition("Not provided:")[2].partition("</p>")[0]
     assert re.findall(r"\w+(?=</span)", missing) == ["repository", "ref", "environment"]
     policy = reverse("policy_set", args=[gate.policy_set_id])

@@ -32,7 +32,7 @@ CARD = Card(
     changes=Changes(),
     changes_known=False,
     radius=(
-        CardLine("Repository", "unknown, treat as worst case", "unknown"),
+        CardLine("Repository", "unknown", "unknown"),
         CardLine("Environment", "staging", "sent by the agent, unverified"),
     ),
     undo=(),
@@ -87,10 +87,10 @@ def test_contradictions_alone_are_above_the_facts_as_well() -> None:
     few = [against("dry run", "arguments.dry_run"), against("staging", "arguments.body")]
     shown = arrange_checks(CARD, few)
     assert [finding.result for finding in shown.findings] == few
-    assert shown.contradictions == ()
+    assert shown.listed == ()
     many = arrange_checks(CARD, [*few, against("docs only", "arguments.a.b")])
     assert many.findings == ()
-    assert [note.letter for note in many.contradictions] == ["a", "b", "c"]
+    assert [note.letter for note in many.listed] == ["a", "b", "c"]
 
 
 def test_a_long_card_repeats_contradictions_above_the_facts() -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from html import unescape
 from typing import Any
 from unittest import mock
@@ -19,7 +20,7 @@ from approvals.checks.check_results import CheckResult, Compared
 from approvals.inbox import inbox_rows
 from approvals.models import Gate
 from approvals.review import card
-from approvals.templatetags.approvals import render_middle_cut
+from approvals.templatetags.approvals import format_seconds, render_middle_cut
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
@@ -205,3 +206,67 @@ def test_the_card_of_warnings_costs_no_query(mail: Gate, rita: Reviewer) -> None
             rita.page(url_of(mail))
         counts.append(len(queries))
     assert counts[0] == counts[1]
+
+
+def test_each_warning_beside_its_fact_has_a_line_above_that_leads_to_it(
+    mail: Gate, rita: Reviewer
+) -> None:
+    with checks_report(RESULTS):
+        html = rita.page(url_of(mail))
+    lines = html.partition('<ul class="finding-lines"')[2].partition("</ul>")[0]
+    assert "note a dry run : the mail is sent." in plain(lines)
+    assert "Ticket." in plain(lines)
+    anchors = re.findall(r'<a href="#([^"]+)"', lines)
+    assert len(anchors) == 2
+    for anchor in anchors:
+        assert html.count(f'id="{anchor}"') == 1
+    assert html.count('<section class="finding') + len(anchors) == 3  # as many as the button says
+
+
+def test_to_assume_the_worst_is_asked_once(
+    mail: Gate, inbox: InboxScenario, rita: Reviewer
+) -> None:
+    worst = replace(RESULTS[0], sentence="It removes some. Assume the worst.")
+    for results in ((), RESULTS, (worst, *RESULTS[1:])):
+        with checks_report(results):
+            assert plain(rita.page(url_of(mail))).lower().count("assume the worst") == 1
+    target = {"repository": "web", "ref": "refs/heads/main", "environment": "staging"}
+    told = inbox.gate(inbox.plan("told", tool="mail.send", arguments={"to": "a"}, target=target))
+    with checks_report(()):
+        html = plain(rita.page(url_of(told)))
+    assert "Assume the worst of what is unknown." in html
+    assert "Not provided" not in html
+
+
+def test_approve_is_red_on_every_page_if_it_cannot_be_undone_or_warns(
+    mail: Gate, inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.declare("note.write", "reversible")
+    note = inbox.gate(inbox.plan("note", tool="note.write", arguments={"text": "x"}))
+    for gate, results, filled in (
+        (mail, (), "button is-danger"),
+        (note, (), "button is-main"),
+        (note, RESULTS[:1], "button is-despite"),
+    ):
+        with checks_report(results):
+            html = rita.page(url_of(gate))
+        for part in ('<form id="decide"', '<div class="dock"'):
+            form = html.partition(part)[2].partition("</form>" if "form" in part else "</article>")[
+                0
+            ]
+            button = next(
+                each for each in re.findall(r"<button[^>]*>", form) if '"approve"' in each
+            )
+            assert filled in button, (gate.tool, button)
+
+
+def test_durations_are_not_broken_before_their_unit(mail: Gate, rita: Reviewer) -> None:
+    late = replace(
+        RESULTS[0], title="Denied 40 min ago: the same file.", sentence="After 3 h 5 min."
+    )
+    with checks_report((late,)):
+        html = rita.page(url_of(mail))
+    assert "Denied 40\u00a0min ago" in html
+    assert "After 3\u00a0h 5\u00a0min." in html
+    assert re.search(r"\d+\u00a0s ago", html)
+    assert format_seconds(28_740) == "7\u00a0h 59\u00a0min"
