@@ -60,6 +60,7 @@ class PolicyInput:
     labels: Mapping[str, str]
     arguments: Any
     moved_refs: str = ""  # as an effect stores them
+    parts: tuple["PolicyInput", ...] = ()  # the other calls that a shell command makes
 
     @property
     def moves(self) -> tuple[str, ...]:
@@ -160,6 +161,7 @@ class CompiledRule:
 
 DEFAULT_EXEMPTIBLE: Final = "reversible"  # default: everything but irreversible effects
 _STRICTNESS: Final = attrgetter("strictness")
+_OUTCOMES: Final = ("allow", "ask", "deny")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +196,42 @@ def evaluate_rules(
 ) -> PolicyDecision:
     """Decide `policy_input` by the rules in a project of `mode`. Never raises.
 
-    `count` returns how many effects were planned in the window of a rate; it is called last, and
-    only where all other conditions hold.
+    A shell command is denied if one of its calls is, asks if one of them asks, and is allowed only
+    if each is. `count` returns how many effects were planned in the window of a rate; it is called
+    last, and only where all other conditions hold.
     """
+    decision = _evaluate_one(compiled, policy_input, mode, count)
+    for part in policy_input.parts:
+        if decision.outcome == "deny":
+            return decision
+        decision = _combine_decisions(decision, _evaluate_one(compiled, part, mode, count))
+    return decision
+
+
+def _combine_decisions(first: PolicyDecision, second: PolicyDecision) -> PolicyDecision:
+    """Return the stricter of two decisions; what both ask for applies together."""
+    if first.requirement is None or second.requirement is None:  # one of them does not ask
+        return max(first, second, key=lambda decision: _OUTCOMES.index(decision.outcome))
+    is_stricter = second.requirement.strictness > first.requirement.strictness
+    rule = second.rule if is_stricter else first.rule
+    requirement = second.requirement if is_stricter else first.requirement
+    error = first.error or second.error
+    return PolicyDecision(
+        "ask",
+        rule,
+        requirement.combine_warnings((first.requirement, second.requirement)),
+        error,
+        () if error else tuple(dict.fromkeys((*first.asking, *second.asking))),
+        ExemptionRequirement(
+            max(first.suspension.minimum, second.suspension.minimum),
+            first.suspension.allowed and second.suspension.allowed,
+        ),
+    )
+
+
+def _evaluate_one(
+    compiled: CompiledPolicy, policy_input: PolicyInput, mode: str, count: RateCounter
+) -> PolicyDecision:
     allowing_rule = ""
     error = faulty_rule = ""
     asking_rules: list[CompiledRule] = []

@@ -1,7 +1,7 @@
 """Build policy inputs from a plan or a stored effect. Writes nothing."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from ledger.store.effect_rows import EffectRow
 from ledger.tools import cache
 from sessions import sessions
 from sessions.models import Session
+from shell.effects import UNPARSED_TOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ class PlanPayload:
     arguments: Any
     repository: str = ""
     preconditions: Mapping[str, Any] | None = None
+
+
+class ToolCall(NamedTuple):
+    """A call of a tool with its arguments."""
+
+    tool: str
+    arguments: Any
 
 
 class Severity(NamedTuple):
@@ -81,6 +89,63 @@ def build_policy_input(
 
     `values` holds the columns of its target; `labels` those of its session if known already.
     """
+    policy_input = _build_one_input(
+        project,
+        agent,
+        tool,
+        values,
+        payload,
+        LazySessionLabels(session) if labels is None else labels,
+    )
+    other_calls = list_other_calls(tool, payload.arguments)
+    if not other_calls:
+        return policy_input
+    # A part names no target that was classified: its refs may be any.
+    target = {**values, "ref": "", "ref_class": "", "moved_refs": ""}
+    parts = tuple(
+        _build_one_input(
+            project,
+            agent,
+            call.tool,
+            target,
+            replace(payload, arguments=call.arguments),
+            policy_input.labels,
+        )
+        for call in other_calls
+    )
+    return replace(policy_input, parts=parts)
+
+
+def list_other_calls(tool: str, arguments: Any) -> list[ToolCall]:
+    """List the calls that a shell command makes besides that of `tool`, which names it.
+
+    `shell.map_command` describes them in the argument `parts`. Calls that it does not describe
+    count as one that it could not read.
+    """
+    parts = arguments.get("parts") if isinstance(arguments, dict) else None
+    if not isinstance(parts, list):
+        return []
+    calls = [
+        ToolCall(part["tool"], part.get("arguments"))
+        for part in parts
+        if isinstance(part, dict) and isinstance(part.get("tool"), str)
+    ]
+    main_call = next((call for call in calls if call.tool == tool), None)
+    if main_call is not None:
+        calls.remove(main_call)
+    if arguments.get("further_parts"):
+        calls.append(ToolCall(UNPARSED_TOOL, {}))
+    return calls
+
+
+def _build_one_input(
+    project: UUID,
+    agent: str,
+    tool: str,
+    values: Mapping[str, Any],
+    payload: PlanPayload,
+    labels: Mapping[str, str],
+) -> PolicyInput:
     declaration = cache.load_tool(project, tool).raise_for(payload.arguments)
     environment, ref_class = values.get("environment") or "", values.get("ref_class") or ""
     return PolicyInput(
@@ -95,7 +160,7 @@ def build_policy_input(
         declared=declaration is not cache.UNDECLARED,
         risk=compute_declared_risk(declaration, environment, ref_class),
         agent=agent,
-        labels=LazySessionLabels(session) if labels is None else labels,
+        labels=labels,
         arguments=payload.arguments,
         moved_refs=values.get("moved_refs") or "",
     )
@@ -203,9 +268,24 @@ def compute_severity(project: UUID, effect: EffectRow, arguments: Any) -> Severi
     The declaration gives the reversibility, raised by its conditions on arguments; the risk follows
     from it and the target.
     """
-    declaration = cache.load_tool(project, effect.tool).raise_for(arguments)
-    risk = compute_declared_risk(declaration, effect.environment, effect.ref_class)
-    return Severity(declaration.reversibility, risk)
+    return _compute_worst_severity(
+        project, effect.tool, arguments, effect.environment, effect.ref_class
+    )
+
+
+def _compute_worst_severity(
+    project: UUID, tool: str, arguments: Any, environment: str, ref_class: str
+) -> Severity:
+    """Return the worst severity of a call and of the other calls of its shell command."""
+    severities = []
+    for call in (ToolCall(tool, arguments), *list_other_calls(tool, arguments)):
+        declaration = cache.load_tool(project, call.tool).raise_for(call.arguments)
+        risk = compute_declared_risk(declaration, environment, ref_class)
+        severities.append(Severity(declaration.reversibility, risk))
+    return Severity(
+        max((severity.reversibility for severity in severities), key=REVERSIBILITIES.index),
+        max((severity.risk for severity in severities), key=RISKS.index),
+    )
 
 
 def compute_current_severity(

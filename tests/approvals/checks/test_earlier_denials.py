@@ -146,9 +146,12 @@ def test_a_denied_plan_is_read_once_in_a_process(
     second = ask_mail(inbox, "s-2", subject="November")
     digested: list[str] = []
     read_plan = refused_requests._digest_plan
-    monkeypatch.setattr(
-        refused_requests, "_digest_plan", lambda head: digested.append(head) or read_plan(head)
-    )
+
+    def count_reads(head: str) -> refused_requests.Identities:
+        digested.append(head)
+        return read_plan(head)
+
+    monkeypatch.setattr(refused_requests, "_digest_plan", count_reads)
     for _ in range(2):
         assert "Same file" in read_words(rita, second)
     assert len(digested) == 1

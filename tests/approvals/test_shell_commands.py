@@ -1,0 +1,141 @@
+"""A shell command is held if a rule holds any of its calls."""
+
+from typing import Any
+
+import pytest
+
+from approvals.models import Gate
+from approvals.policies.engine import ExemptionRequirement, PlanRate, evaluate_rules
+from approvals.policies.policy_inputs import list_other_calls
+from approvals.policies.requirement import Requirement
+from ledger.models import Effect
+from shell.map_command import MAX_PARTS, map_command
+from shell.mapping import DEFAULT_MAPPING
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.approvals.policy_factories import no_earlier_plans, rules, wish
+
+STRICT: dict[str, Any] = Requirement(minimum=2).as_dict()
+RULES = """
+name: basic
+rules:
+  - id: pushes
+    title: A push
+    match: {tools: [git.push]}
+    outcome: require
+  - id: deletions
+    title: A deletion
+    match: {tools: [kubectl.delete]}
+    outcome: deny
+  - id: bulk
+    title: Whole tables
+    match: {tools: [sql.run], arguments: [{path: sql, contains: drop}]}
+    outcome: deny
+  - id: others
+    title: What the shell does
+    match: {tools: ["shell.*", "git.read"]}
+    outcome: allow
+"""
+
+
+def map_plan(command: str) -> dict[str, Any]:
+    mapped = map_command(command, mapping=DEFAULT_MAPPING)
+    return {"tool": mapped.tool, "arguments": mapped.arguments}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (("allow", "allow"), ("allow", "r0")),
+        (("allow", "require"), ("ask", "r1")),
+        (("require", "allow"), ("ask", "r0")),
+        (("require", "deny"), ("deny", "r1")),
+        (("deny", "require"), ("deny", "r0")),
+        (("allow", "deny"), ("deny", "r1")),
+    ],
+)
+def test_the_strictest_call_decides(outcomes: tuple[str, str], expected: tuple[str, str]) -> None:
+    compiled = rules(
+        *(
+            {"outcome": outcome, "match": {"tools": [tool]}}
+            for outcome, tool in zip(outcomes, ("one", "two"), strict=True)
+        )
+    )
+    command = wish(tool="one", parts=(wish(tool="two"),))
+    decision = evaluate_rules(compiled, command, "enforce", no_earlier_plans)
+    assert (decision.outcome, decision.rule) == expected
+
+
+def test_what_both_calls_ask_for_applies_together() -> None:
+    compiled = rules(
+        {"outcome": "require", "match": {"tools": ["one"]}},
+        {
+            "outcome": "require",
+            "match": {"tools": ["two"]},
+            "require": STRICT,
+            "exemptible": "never",
+        },
+    )
+    for first, second in (("one", "two"), ("two", "one")):
+        command = wish(tool=first, parts=(wish(tool=second),))
+        decision = evaluate_rules(compiled, command, "enforce", no_earlier_plans)
+        assert decision.requirement == Requirement(minimum=2)
+        assert (decision.rule, set(decision.asking)) == ("r1", {"r0", "r1"})
+        assert decision.suspension == ExemptionRequirement(2, allowed=False)
+
+
+def test_a_call_that_cannot_be_evaluated_asks_and_nothing_exempts_it() -> None:
+    def fail(_rate: PlanRate) -> int:
+        raise RuntimeError
+
+    rate = {"over": 1, "within_s": 60, "per": "tool"}
+    compiled = rules(
+        {"outcome": "allow", "match": {"tools": ["one"]}},
+        {"outcome": "allow", "match": {"tools": ["two"], "rate": rate}},
+    )
+    command = wish(tool="one", parts=(wish(tool="two"),))
+    decision = evaluate_rules(compiled, command, "enforce", fail)
+    assert (decision.outcome, decision.asking) == ("ask", ())
+    assert decision.error.startswith("rule r1")
+
+
+def test_calls_that_are_not_described_count_as_unparsed() -> None:
+    command = "; ".join(f"echo {number}" for number in range(MAX_PARTS + 5))
+    plan = map_plan(f"{command}; git push")
+    tools = [call.tool for call in list_other_calls(plan["tool"], plan["arguments"])]
+    assert "shell.unparsed" in tools
+
+
+@pytest.mark.parametrize("arguments", [None, [], {"parts": 3}, {"parts": [3, {"tool": 4}]}])
+def test_arguments_without_calls_have_none(arguments: Any) -> None:
+    assert list_other_calls("one", arguments) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("command", "permission"),
+    [
+        ("./build.sh", "granted"),
+        ("./build.sh; git push origin main", "pending"),
+        ("GIT_SSH=x git push origin :main", "pending"),
+        ("git push --dry-run; ./build.sh; git push", "pending"),
+        ("./build.sh && kubectl delete namespace shop", "denied"),
+        ("./build.sh; git push; psql -c 'drop table orders'", "denied"),
+    ],
+)
+def test_a_command_waits_or_is_denied_for_any_of_its_calls(
+    quiet: InboxScenario, command: str, permission: str
+) -> None:
+    quiet.rules(RULES)
+    effect = quiet.plan("e-1", target=None, **map_plan(command))
+    assert effect["permission"] == permission
+    assert Effect.objects.get(id=effect["id"]).permission == permission
+    assert Gate.objects.count() == (permission == "pending")
+
+
+@pytest.mark.django_db
+def test_a_request_is_as_grave_as_its_gravest_call(quiet: InboxScenario) -> None:
+    quiet.rules(RULES)
+    quiet.declare("git.push", "irreversible")
+    quiet.declare("shell.run", "reversible")
+    quiet.plan("e-1", target=None, **map_plan("./build.sh; git push origin main"))
+    assert Gate.objects.get().reversibility == "irreversible"
