@@ -6,6 +6,8 @@ from typing import Any
 import orjson
 from django.http import HttpResponse
 
+from journal import sent_meta
+
 CONTENT_TYPE = "application/problem+json"
 
 
@@ -62,6 +64,16 @@ def build_effect_not_found() -> Problem:
     """Build the error for an effect that the project does not have."""
     detail = "The project has no such effect. Plan it first with POST /effects."
     return Problem(404, "not_found", detail)
+
+
+def check_meta(meta: dict[str, Any]) -> None:
+    """Raise problem 422 if the `meta` of one send is too large."""
+    if sent_meta.is_meta_too_large(meta):
+        detail = (
+            f"`meta` has more than {sent_meta.META_BYTES} bytes of JSON. Send less, or record an"
+            " artifact."
+        )
+        raise Problem(422, "meta_too_large", detail, pointer="/meta")
 
 
 def build_problem_response(problem: Problem) -> HttpResponse:

@@ -46,6 +46,7 @@ urlpatterns = [
     path("effects/<effect:effect>/verdict", verdicts.get_verdict),
     path("effects/<effect:effect>/probe", verdicts.probe_effect),
     path("effects/<effect:effect>/plan", plans.get_plan),
+    path("effects/<effect:effect>/result", plans.get_result),
     path("effects/<effect:effect>/dispatch", effects.dispatch_effect_endpoint),
     path("effects/<effect:effect>/acknowledge", effects.acknowledge_effect_endpoint),
     path("effects/<effect:effect>/fail", effects.fail_effect_endpoint),

@@ -79,6 +79,11 @@ class Entry(models.Model):
                 name="entry_of_control",
                 condition=Q(kind="control.fired"),
             ),
+            models.Index(  # what agents sent along about a session (journal/sent_meta.py)
+                fields=["session", "position"],
+                name="entry_of_description",
+                condition=Q(kind__in=["session.started", "session.described"]),
+            ),
             models.Index(  # the next holder after a dispatch: one row per epoch of a lease
                 fields=["subject", "lease_epoch"],
                 name="entry_of_acquisition",

@@ -265,6 +265,11 @@ class Effect(models.Model):
                 condition=Q(outcome__in=["error", "unknown"]),
             ),
             models.Index(
+                fields=["session", "call_id"],
+                name="effect_by_call",
+                condition=~Q(call_id=""),
+            ),
+            models.Index(
                 fields=["project", "resource", "opened_position"],
                 name="effect_by_resource",
                 condition=~Q(resource=""),

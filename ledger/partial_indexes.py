@@ -19,6 +19,8 @@ IS_NOT_ACKNOWLEDGED: Final = _condition("state", "NOT (%(expressions)s = 'acknow
 HAS_BAD_OUTCOME: Final = _condition("outcome", "%(expressions)s IN ('error', 'unknown')")
 # effect_by_reference
 HAS_REFERENCE: Final = _condition("external_reference", "NOT (%(expressions)s = '')")
+# effect_by_call
+HAS_CALL_ID: Final = _condition("call_id", "NOT (%(expressions)s = '')")
 # effect_by_resource
 HAS_RESOURCE: Final = _condition("resource", "NOT (%(expressions)s = '')")
 # effect_by_ref_class

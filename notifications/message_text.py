@@ -16,6 +16,7 @@ from django.conf import settings
 
 from approvals.models import Gate
 from journal.models import Entry
+from ledger.models import Effect
 from ledger.tools import cache
 from web.untrusted_text import split_untrusted
 
@@ -135,6 +136,18 @@ def build_lines(story: NotificationItem) -> list[str]:
 def _gate_label(gate: Gate) -> str:
     tool = tool_label(gate.project_id, gate.tool)
     return f"{gate.risk}: {tool} by {defang_text(gate.agent.name)} (g_{gate.opened_position})"
+
+
+def build_call_names(effect: Effect) -> dict[str, str]:
+    """Return by which names an agent finds the call of an effect again."""
+    names = {
+        "effect": str(effect.id),
+        "session": str(effect.session_id),
+        "session_key": effect.session.key,
+        "effect_key": effect.effect_key,
+        "call_id": effect.call_id,
+    }
+    return {name: value for name, value in names.items() if value}
 
 
 def make_hidden_visible(text: str) -> str:

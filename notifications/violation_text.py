@@ -5,7 +5,12 @@ import orjson
 from journal.models import Entry
 from ledger import violations
 from ledger.models import Effect
-from notifications.message_text import NotificationText, defang_text, tool_label
+from notifications.message_text import (
+    NotificationText,
+    build_call_names,
+    defang_text,
+    tool_label,
+)
 
 
 def build_violation_notification(entry: Entry) -> NotificationText | None:
@@ -32,5 +37,5 @@ def build_violation_notification(entry: Entry) -> NotificationText | None:
     ]
     path = f"/effects/{effect.id}/?fact={entry.position}#p{entry.position}"
     return NotificationText(
-        f"{description}: {tool} by {agent} ({effect})", facts, path, {"effect": str(effect.id)}
+        f"{description}: {tool} by {agent} ({effect})", facts, path, {**build_call_names(effect)}
     )

@@ -9,18 +9,19 @@ import orjson
 
 from notifications import outbound_http
 from notifications.channels import derive_webhook_secret
-from notifications.message_text import OutgoingMessage
+from notifications.message_text import OutgoingMessage, build_call_names
 from notifications.models import NotificationChannel
 
 SIGNATURE: Final = "Gatebook-Signature"
 
 
 def send_webhook(channel: NotificationChannel, message: OutgoingMessage) -> None:
-    """Send ids and a version only; receivers read details with own permissions."""
+    """Send ids, keys and a version only; receivers read details with own permissions."""
     (story,) = message.stories
     body: dict[str, object] = {"id": story.key, "event": story.topic}
     if story.gate is not None:
         body |= {"gate": str(story.gate.id), "version": story.gate.version}
+        body |= build_call_names(story.gate.effect)
     if story.telling is not None:
         body |= story.telling.ids
     if story.entry is not None:

@@ -20,7 +20,7 @@ from accounts.people import ensure_pseudonym
 from db import raw_sql
 from db.raw_sql import vendor_id
 from db.text import to_column_text
-from journal import entries, placeholders
+from journal import entries, placeholders, sent_meta
 from journal.entries import AppendStatus
 from journal.order_keys import is_command_mark, is_earlier_mark
 from sessions import field_history, lookup, writers
@@ -75,13 +75,13 @@ class OpenedSession(NamedTuple):
     """Result of opening a session.
 
     `created` is True for a new session, `agrees` where the new description matches the stored one,
-    `labelled` where labels were added.
+    `described` where labels or meta were added.
     """
 
     session: Session
     created: bool
     agrees: bool
-    labelled: bool
+    described: bool
 
 
 def import_session(row: Session) -> None:
@@ -93,7 +93,8 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
     """Open the session that `values["key"]` names, by command.
 
     A key that exists names the same session. Nothing changes and nothing is recorded, except that
-    the session's own agent may add labels that the session lacks. A session works on behalf of the
+    the session's own agent may add labels that the session lacks, and that `meta` adds keys and
+    replaces values. A session works on behalf of the
     same person as its parent and as the session that it branches from, and may name no other: an
     agent could otherwise let a person approve what that person requested.
 
@@ -146,9 +147,7 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
     if agrees or is_command_mark(row.started_mark):
         if entries.compare_with_stored(draft, origin.received_us) is not None:
             raise RepeatedKey
-        return OpenedSession(
-            row, False, agrees, agrees and _add_labels(origin, row, values.get("labels") or {})
-        )
+        return OpenedSession(row, False, agrees, agrees and _add_description(origin, row, values))
     position = origin.append_draft(draft)
     if row.opened_position == 0:
         row.opened_position = position
@@ -160,18 +159,27 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
     return OpenedSession(row, True, True, False)
 
 
-def _add_labels(origin: Origin, row: Session, labels: Mapping[str, str]) -> bool:
-    """Add labels that a locked session lacks. Labels that exist keep their values."""
+def _add_description(origin: Origin, row: Session, values: Mapping[str, Any]) -> bool:
+    """Record labels that a locked session lacks, and meta that is new or differs.
+
+    Labels that exist keep their values.
+    """
+    labels = values.get("labels") or {}
     missing = {name: value for name, value in labels.items() if name not in row.labels}
-    if not missing:
-        return False
-    draft = origin.draft(
-        "session.changed", facts=orjson.dumps({"labelled": True}).decode(), session=row.id
+    meta = values.get("meta") or {}
+    stored_meta = sent_meta.load_session_meta(row.id) if meta else {}
+    is_described = any(
+        name not in stored_meta or stored_meta[name] != value for name, value in meta.items()
     )
-    origin.append_draft(draft)
-    row.labels = {**row.labels, **missing}
-    row.version += 1
-    row.save(update_fields=["labels", "version"])
+    if not missing and not is_described:
+        return False
+    kind = sent_meta.DESCRIPTION_KIND if is_described else "session.changed"
+    facts = orjson.dumps({"labelled": True}).decode() if missing else "{}"
+    origin.append_draft(origin.draft(kind, facts=facts, session=row.id))
+    if missing:
+        row.labels = {**row.labels, **missing}
+        row.version += 1
+        row.save(update_fields=["labels", "version"])
     return True
 
 

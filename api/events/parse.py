@@ -8,7 +8,7 @@ from accounts.origin import Origin
 from api.endpoint import Call, convert_to_struct
 from api.events.schemas import EVENT_SCHEMAS
 from api.plan_columns import build_plan_columns, compute_intent_digest, resolve_effect_key
-from api.problems import Problem
+from api.problems import Problem, check_meta
 from api.redaction import redact
 from api.redaction.patterns import Hints
 from api.schemas import core
@@ -88,6 +88,8 @@ def _read_item(
             text = to_canonical_text(value)
     envelope = convert_to_struct(value, core.Envelope)
     fields = convert_to_struct(value, EVENT_SCHEMAS.get(envelope.kind, core.OtherFact))
+    if meta := getattr(fields, "meta", None):
+        check_meta(meta)
     claimed_source = envelope.source or ""
     is_own_source = (
         not claimed_source

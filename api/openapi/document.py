@@ -132,13 +132,15 @@ ENDPOINTS: Final = (
         "get",
         "/effects",
         "listEffects",
-        "List effects, newest first. Filters match exactly; `effect_key` requires `session`.",
+        "List effects, newest first. Filters match exactly; `effect_key` and `call_id` require"
+        " `session`.",
         {200: "Page"},
         query=(
             "state",
             "tool",
             "session",
             "effect_key",
+            "call_id",
             "external_reference",
             "outcome",
             "limit",
@@ -156,8 +158,15 @@ ENDPOINTS: Final = (
         "get",
         "/effects/{effect}/plan",
         "getPlan",
-        "Return the recorded plan of an effect, if your agent planned it.",
+        "Return the recorded plan of an effect, if your agent or its team planned it.",
         {200: "PlanBody"},
+    ),
+    Endpoint(
+        "get",
+        "/effects/{effect}/result",
+        "getResult",
+        "Return the stored outcome of an effect, if your agent or its team planned it.",
+        {200: "StoredResult"},
     ),
     Endpoint(
         "post",
@@ -205,7 +214,7 @@ ENDPOINTS: Final = (
         "listGates",
         "List gates, newest first.",
         {200: "Page"},
-        query=("session", "status", "limit", "after"),
+        query=("session", "effect", "status", "limit", "after"),
         tag="gates",
     ),
     Endpoint(

@@ -32,7 +32,7 @@ from api.redaction.patterns import (
     may_contain_token,
 )
 
-_MARK = "[redacted:"
+REDACTION_MARK = "[redacted:"
 _SHORTEST = 7  # no pattern matches less
 _MOST_ROUNDS = 8
 _SCHEMES = ("bearer", "basic", "token")
@@ -73,7 +73,7 @@ def redact_key(key: str, project_key: bytes) -> str:
     digest = hmac.new(
         project_key, b"key" + key.encode("utf-8", "surrogatepass"), "sha256"
     ).hexdigest()
-    return f"{_MARK}idempotency_key:{digest[:32]}]"
+    return f"{REDACTION_MARK}idempotency_key:{digest[:32]}]"
 
 
 def redact_search(project: UUID, text: str) -> str:
@@ -143,7 +143,7 @@ class _Redaction:
         """Redact the whole value of a field whose name indicates a secret."""
         scheme, space, rest = text.partition(" ")
         secret = rest.strip() if space and scheme.lower() in _SCHEMES else text
-        if not secret.strip() or secret.startswith(_MARK) or is_placeholder(secret):
+        if not secret.strip() or secret.startswith(REDACTION_MARK) or is_placeholder(secret):
             return text
         return self.mark(match_token_kind(secret) or kind, secret)
 
@@ -174,7 +174,7 @@ class _Redaction:
         def replace(match: "re.Match[str]") -> str:
             secret = match.group("secret")
             if (
-                secret.startswith(_MARK)
+                secret.startswith(REDACTION_MARK)
                 or _is_inside_mark(match)
                 or not (accepts is None or accepts(match))
             ):
@@ -193,10 +193,10 @@ class _Redaction:
                 :12
             ]
             self.digests[secret] = digest
-        return f"{_MARK}{kind}:{digest}]"
+        return f"{REDACTION_MARK}{kind}:{digest}]"
 
 
 def _is_inside_mark(match: "re.Match[str]") -> bool:
     # Marks name their kind, so `[redacted:password:0f3…]` itself looks like a password.
     before = match.string[max(0, match.start() - 40) : match.start()]
-    return before.rfind(_MARK) > before.rfind("]")
+    return before.rfind(REDACTION_MARK) > before.rfind("]")

@@ -36,6 +36,8 @@ Name300 = Annotated[str, Meta(max_length=300, pattern=_PLAIN)]
 Title = Annotated[str, Meta(max_length=300)]
 Label = Annotated[str, Meta(max_length=200, pattern=_PLAIN)]
 LabelName = Annotated[str, Meta(min_length=1, max_length=64, pattern=_PLAIN)]
+# What the agent sends along: any JSON, shown and never compared; at most 16 KiB.
+SentMeta = dict[str, Any]
 Labels = Annotated[dict[LabelName, Label], Meta(max_length=32)]
 TimeUs = Annotated[int, Meta(ge=0, le=2**53 - 1)]  # microseconds since the epoch
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
@@ -99,6 +101,7 @@ class SessionFields(msgspec.Struct, kw_only=True):
     owner: Annotated[str, Meta(min_length=1, max_length=150, pattern=_PLAIN)] | None = None
     on_behalf_of: Annotated[str, Meta(min_length=1, max_length=150, pattern=_PLAIN)] | None = None
     labels: Labels = {}
+    meta: SentMeta = {}
 
 
 class OpenSession(SessionFields, Strict):
@@ -202,6 +205,7 @@ class PlanFields(msgspec.Struct, kw_only=True):
     tool_class: ToolClass | None = None  # shown as claimed by the agent; no decision uses it
     # Top-level arguments that the intent digest ignores.
     free_text: Annotated[list[Name100], Meta(max_length=32)] = []
+    meta: SentMeta = {}
 
 
 class PlanEffect(PlanFields, Strict):
@@ -315,6 +319,12 @@ class ReportedItem(msgspec.Struct, kw_only=True):
     detail: Any = None
 
 
+class ReportedDescription(msgspec.Struct, kw_only=True):
+    """A reported session.described."""
+
+    meta: SentMeta
+
+
 class OtherFact(msgspec.Struct, kw_only=True):
     """A fact of any other kind: stored as sent, changes no state."""
 
@@ -322,6 +332,7 @@ class OtherFact(msgspec.Struct, kw_only=True):
 REPORTED: dict[str, type[msgspec.Struct]] = {
     "session.started": SessionFields,
     "session.ended": ReportedEnd,
+    "session.described": ReportedDescription,
     "task.created": ReportedTask,
     "task.changed": ReportedTask,
     "task.done": ReportedTaskEnd,

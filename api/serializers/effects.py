@@ -22,6 +22,7 @@ def effect_to_json(effect: Effect | EffectRow) -> dict[str, Any]:
         "handle": f"e_{effect.opened_position}",
         "session": str(effect.session_id),
         "effect_key": effect.effect_key,
+        "call_id": effect.call_id or None,
         "tool": effect.tool,
         "state": effect.state,
         "outcome": effect.outcome or None,
@@ -41,11 +42,15 @@ def effect_to_json(effect: Effect | EffectRow) -> dict[str, Any]:
 
 
 def _gate_reference_to_json(effect: Effect | EffectRow) -> dict[str, str] | None:
-    """Return the id and URL of the gate that decides on this effect's permission."""
+    """Return the id and URLs of the gate that decides on this effect's permission."""
     if not effect.permission_ref or effect.permission_basis == "exemption":
         return None
     identity = UUID(hex=effect.permission_ref)
-    return {"id": str(identity), "wait": f"/api/v1/gates/{identity}?wait=45"}
+    return {
+        "id": str(identity),
+        "wait": f"/api/v1/gates/{identity}?wait=45",
+        "page": f"/approvals/{identity}/",
+    }
 
 
 def to_effect_row(effect: Effect) -> EffectRow:
@@ -56,6 +61,7 @@ def to_effect_row(effect: Effect) -> EffectRow:
         session_id=effect.session_id,
         agent_id=effect.agent_id,
         effect_key=effect.effect_key,
+        call_id=effect.call_id,
         opened_position=effect.opened_position,
         received_us=effect.received_us,
         changed_us=effect.changed_us,

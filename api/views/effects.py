@@ -16,7 +16,12 @@ from api.plan_columns import (
     compute_intent_digest,
     resolve_effect_key,
 )
-from api.problems import Problem, build_effect_not_found, build_session_not_found
+from api.problems import (
+    Problem,
+    build_effect_not_found,
+    build_session_not_found,
+    check_meta,
+)
 from api.reply import Reply
 from api.schemas import core
 from api.serializers import verdicts
@@ -31,10 +36,16 @@ from approvals.dispatch_context import DispatchArguments, DispatchRequest
 from approvals.policies.policy_inputs import PlanPayload
 from db.clock import now_us
 from db.ids import derive_uuid
+from journal import sent_meta
 from ledger import circuit_breakers, commands, permissions, refusals, resolutions, same_calls
 from ledger.commands import CommandResult, Plan
 from ledger.models import Effect
-from ledger.partial_indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
+from ledger.partial_indexes import (
+    HAS_BAD_OUTCOME,
+    HAS_CALL_ID,
+    HAS_REFERENCE,
+    IS_NOT_ACKNOWLEDGED,
+)
 from ledger.refusals import Refusal
 from ledger.states import REPORTED_OUTCOMES, STATES
 from ledger.tools import cache
@@ -51,6 +62,7 @@ def _record_plan(
     reference: str,
     compensates: Effect | None,
 ) -> Reply:
+    check_meta(fields.meta)
     digest = compute_intent_digest(fields.tool, fields.arguments, fields.free_text)
     # The effect is counted in advance, so that the session is locked and written once. The count is
     # corrected below if the effect is not new.
@@ -245,6 +257,7 @@ def get_effect(call: Call, effect: UUID) -> HttpResponse:
         200,
         effect_to_json(row)
         | {"attempts": attempts, "attempts_in_all": total}
+        | {"meta": sent_meta.load_effect_meta(row.id)}
         | resolution
         | duplicates,
     )
@@ -270,6 +283,7 @@ _FILTERS: Final = {
     "tool",
     "external_reference",
     "effect_key",
+    "call_id",
     "session",
     "outcome",
     "limit",
@@ -297,14 +311,17 @@ def list_effects(call: Call) -> HttpResponse:
             rows = rows.filter(**{name: params[name]})
             if name in _INDEX_CONDITIONS and (name, params[name]) not in _COMMON_VALUES:
                 rows = rows.filter(_INDEX_CONDITIONS[name])
-    if "effect_key" in params and "session" not in params:
-        detail = "`effect_key` is unique only within a session. Send `session` too."
-        raise Problem(422, "session_missing", detail, pointer="/effect_key")
+    for name in ("effect_key", "call_id"):
+        if name in params and "session" not in params:
+            detail = f"`{name}` is unique only within a session. Send `session` too."
+            raise Problem(422, "session_missing", detail, pointer=f"/{name}")
     if "session" in params:
         session = lookup.resolve_session_id(call.project, params["session"])
         rows = rows.filter(session=session)
         if "effect_key" in params:
             rows = rows.filter(id=derive_uuid(session, params["effect_key"]))
+        if "call_id" in params:
+            rows = rows.filter(HAS_CALL_ID, call_id=params["call_id"])
     return build_json_response(200, build_page(rows, params, effect_to_json))
 
 

@@ -36,7 +36,7 @@ from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
 from journal.models import Body
 from ledger import stops
-from ledger.models import Stop
+from ledger.models import Effect, Stop
 from sessions import lookup
 
 MAX_LONG_POLL_S: Final = 55
@@ -127,13 +127,16 @@ def cancel_gate(
 @get_endpoint
 def list_gates(call: Call) -> HttpResponse:
     """List gates of the project, newest first."""
-    params = parse_parameters(call.request, {"session", "status", "limit", "after"})
+    params = parse_parameters(call.request, {"session", "effect", "status", "limit", "after"})
     rows = Gate.objects.filter(project=call.project)
     check_choice(params, "status", GATE_STATUSES)
     if "status" in params:
         rows = rows.filter(_status_condition(params["status"], now_us()))
     if "session" in params:
         rows = rows.filter(session=lookup.resolve_session_id(call.project, params["session"]))
+    if "effect" in params:
+        effect = resolve_path(call.project, {"effect": params["effect"]})["effect"]
+        rows = rows.filter(effect=effect)
     result = build_page(rows, params, lambda gate: gate)
     return build_json_response(
         200, result | {"items": _gates_to_json(call.project, result["items"])}
@@ -222,10 +225,24 @@ _GATES_BY_ID: Final = CompiledQuerySet(_gates_by_id, project=UUID, gates=[UUID])
 def _gates_to_json(project: UUID, gates: list[Gate]) -> list[dict[str, Any]]:
     """Serialize gates for agents: the decision and its message, never the people."""
     now, live = now_us(), stops.load_stops(project) if gates else []
-    messages = _load_messages(gates)
+    messages, calls = _load_messages(gates), _load_calls(gates)
     return [
-        _gate_to_json(gate, now, _is_stopped(live, gate), messages.get(gate.id)) for gate in gates
+        _gate_to_json(gate, now, _is_stopped(live, gate), messages.get(gate.id))
+        | calls[gate.effect_id]
+        for gate in gates
     ]
+
+
+def _load_calls(gates: Iterable[Gate]) -> dict[UUID, dict[str, str]]:
+    """Load by which names the agent finds the calls of gates again. One query."""
+    effects = {gate.effect_id for gate in gates}
+    names = ("session__key", "effect_key", "call_id")
+    rows = Effect.objects.filter(id__in=effects).values_list("id", *names) if effects else ()
+    return {
+        effect: {"session_key": session_key, "effect_key": effect_key}
+        | ({"call_id": call_id} if call_id else {})
+        for effect, session_key, effect_key, call_id in rows
+    }
 
 
 def _gate_to_json(gate: Gate, now: int, stopped: bool, message: str | None) -> dict[str, Any]:
@@ -236,6 +253,7 @@ def _gate_to_json(gate: Gate, now: int, stopped: bool, message: str | None) -> d
         "handle": f"g_{gate.opened_position}",
         "effect": str(gate.effect_id),
         "session": str(gate.session_id),
+        "page": f"/approvals/{gate.id}/",
         "tool": gate.tool,
         "status": status,
         "version": gate.version,

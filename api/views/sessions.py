@@ -10,12 +10,13 @@ from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import build_page, check_choice, parse_parameters
 from api.preconditions import check_preconditions, lock_session_of_call
-from api.problems import Problem, build_session_not_found
+from api.problems import Problem, build_session_not_found, check_meta
 from api.reply import Reply
 from api.schemas import core
 from api.schemas.working_state import FinishTask
 from api.serializers.leases import lease_to_json
 from approvals.gates import cancel
+from journal import sent_meta
 from recovery import detectors
 from sessions import items, leases, sessions, tasks
 from sessions.models import ITEM_STATES, STATUSES, Session, Task
@@ -28,9 +29,10 @@ def open_session_endpoint(
     _call: Call, fields: core.OpenSession, origin: Origin, _path: dict[str, UUID]
 ) -> Reply:
     """Open a session, or return the session that has this key."""
+    check_meta(fields.meta)
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
     try:
-        session, created, agrees, labelled = sessions.open_session(origin, values)
+        session, created, agrees, described = sessions.open_session(origin, values)
     except sessions.UnknownOwner:
         detail = (
             "`owner` is not a member of the project. Omit it, or ask an administrator to add the"
@@ -64,7 +66,7 @@ def open_session_endpoint(
         return Reply(
             409, problem.as_dict() | {"session": session_brief_to_json(session)}, kept=False
         )
-    return Reply(201 if created else 200, session_brief_to_json(session), kept=created or labelled)
+    return Reply(201 if created else 200, session_brief_to_json(session), kept=created or described)
 
 
 @post_command(core.EndSession, "session.ended")
@@ -83,12 +85,16 @@ def end_session(
 
 @get_endpoint
 def get_session(call: Call, session: UUID) -> HttpResponse:
-    """Return one session with its current lease; null if it was never leased."""
+    """Return one session with its meta and its current lease; null if it was never leased."""
     row = require_session(call.project, session)
     lease = lease_conflicts.load_fencing_lease(call.project, row.id)
     return build_json_response(
         200,
-        session_to_json(row) | {"lease": None if lease is None else lease_to_json(lease)},
+        session_to_json(row)
+        | {
+            "meta": sent_meta.load_session_meta(row.id),
+            "lease": None if lease is None else lease_to_json(lease),
+        },
     )
 
 

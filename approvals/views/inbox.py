@@ -32,6 +32,7 @@ from approvals.voting import warned_proof
 from approvals.voting.eligibility import check_eligibility, load_current_requirement
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
+from journal import sent_meta
 from ledger import resolutions, same_calls, violations
 from ledger.resolutions import Resolution
 from ledger.tools import cache
@@ -201,6 +202,7 @@ def gate_context(
         "gate": gate,
         "effect": gate.effect,
         "card": shown,
+        "meta": sent_meta.format_meta(sent_meta.load_effect_meta(gate.effect_id)),
         "declared_values": list_field_values(
             cache.load_tool(gate.project_id, gate.tool).fields, plan.get("arguments")
         ),

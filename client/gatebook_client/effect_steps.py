@@ -99,8 +99,8 @@ class EffectSteps:
         """Return an effect of the session as it is now. Refused with 404 if there is none."""
         identity = _get_id(effect)
         if identity:
-            found = (await self.http.get(f"/effects/{identity}")).body
-            return PlannedEffect.from_json(found, self.http.url)
+            stored = (await self.http.get(f"/effects/{identity}")).body
+            return PlannedEffect.from_json(stored, self.http.url)
         if not key and not call_id:
             raise ValueError("Name the effect: by its id or handle, by key, or by call_id.")
         items = (
@@ -113,7 +113,7 @@ class EffectSteps:
             raise Refused(404, {"code": "not_found", "detail": detail})
         if len(items) > 1:
             detail = "Several effects have this call id. Name the effect by its id or key"
-            raise Refused(409, {"code": "CALL_ID_REUSED", "detail": detail})
+            raise Refused(409, {"code": "CALL_REUSED", "detail": detail})
         return PlannedEffect.from_json(items[0], self.http.url)
 
     async def wait(
@@ -251,8 +251,8 @@ class EffectSteps:
             return effect.effect, attempt or effect.attempt
         if attempt and _get_id(effect):
             return _get_id(effect), attempt
-        found = await self.find_effect(effect, key=key, call_id=call_id)
-        return found.effect, attempt or found.attempt or 1
+        stored = await self.find_effect(effect, key=key, call_id=call_id)
+        return stored.effect, attempt or stored.attempt or 1
 
     async def result(
         self, effect: EffectReference = "", *, key: str = "", call_id: str = ""

@@ -330,7 +330,7 @@ def _set_text(past: SessionAsOf, stored: Session, cut: JournalCut) -> None:
 def _remove_later_labels(past: SessionAsOf, stored: Session, cut: JournalCut) -> None:
     """Remove the labels that were added since (see sessions.open_session)."""
     labelling_entries = Entry.objects.filter(
-        session=stored.id, kind="session.changed", facts=_LABELLED
+        session=stored.id, kind__in=("session.changed", "session.described"), facts=_LABELLED
     ).order_by("position")
     positions = list(labelling_entries.values_list("position", flat=True))
     if not positions or positions[-1] <= cut.position or past.session.labels != stored.labels:

@@ -17,6 +17,7 @@ from display.handles import parse_position
 from display.keyset_pagination import MAX_POSITION
 from display.page_params import parse_page_place
 from investigation.bundles import imported_gates
+from journal import sent_meta
 from ledger import resolutions, stops
 from ledger import violations as ledger_violations
 from pages.effects import data, lifecycle
@@ -60,6 +61,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "attempts_in_all": attempt_total,
         "tool": data.load_tool_declaration(row),
         "exchange": data.load_exchange(row, attempts),
+        "meta": sent_meta.format_meta(sent_meta.load_effect_meta(row.id)),
         "facts": data.load_entry_page(
             row, place.window.before, parse_position(request.GET.get("fact", ""))
         ),

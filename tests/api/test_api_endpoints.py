@@ -305,6 +305,9 @@ def test_an_unchanged_object_is_304(agent: Caller, ids: dict[str, str]) -> None:
         first = agent.get(address, **query)
         if path.lstrip("/") in NO_TOKEN_NEEDED:
             continue
+        if path.endswith("/result"):  # the effect has not run
+            assert first.status_code == 409
+            continue
         tag = first.headers["etag"]
         for sent in (tag, f"W/{tag}", f'"other", {tag}'):
             again = agent.client.get(address, params=query, headers={"If-None-Match": sent})

@@ -138,7 +138,7 @@ def test_sessions_are_read_and_listed(agent: Caller) -> None:
         session["key"] for session in agent.get("/sessions", status="failed").json()["items"]
     ] == ["s-0"]
     session = agent.get("/sessions", key="s-1").json()["items"][0]
-    assert agent.get(f"/sessions/{session['id']}").json() == session | {"lease": None}
+    assert agent.get(f"/sessions/{session['id']}").json() == session | {"lease": None, "meta": {}}
     assert (session["title"], session["agent"], session["effects"]) == ("number 1", "tester", 0)
 
 

@@ -83,6 +83,10 @@ def test_a_program_gets_ids_and_a_signature_that_it_can_check(
         "event": "gate.requested",
         "gate": str(gate.id),
         "version": 1,
+        "effect": str(gate.effect_id),
+        "session": str(gate.session_id),
+        "session_key": gate.session.key,
+        "effect_key": gate.effect.effect_key,
     }
     _url, body, headers = ruled
     assert body["event"] == "gate.resolved"

@@ -95,12 +95,12 @@ class FakeEndpoints(FakeWorkingState):
 
     def get_sessions_one(self, session: str, **_more: Any) -> StatusAndBody:
         """Read a session."""
-        found = self.sessions.get(session) or next(
+        stored = self.sessions.get(session) or next(
             (row for row in self.sessions.values() if row["key"] == session), None
         )
-        if found is None:
+        if stored is None:
             raise Refusal(404, "not_found")
-        return 200, found
+        return 200, stored
 
     def post_sessions_one_end(self, session: str, *, body: Json, **_more: Any) -> StatusAndBody:
         """End a session."""
