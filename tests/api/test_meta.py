@@ -4,12 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from journal import sent_meta
 from journal.erasures import erase_body
 from journal.models import Entry
 from sessions.models import Session
 from tests.api.api_client import Caller, code
+from tests.recovery.test_leases_fence import plan_of
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -34,6 +37,23 @@ def test_later_sends_add_keys_and_replace_values_and_conflict_with_nothing(agent
     agent.session()
     assert Entry.objects.count() == entries, "what is known is not recorded again"
     assert Entry.objects.filter(kind="session.described", lane="command").count() == 1
+
+
+def test_meta_and_call_ids_are_found_by_index(agent: Caller) -> None:
+    session = agent.session(meta={"cwd": "/a"})
+    effect = agent.plan(call_id="c1")
+    asked = [
+        ("entry_of_description", lambda: sent_meta.load_session_meta(session["id"])),
+        ("entry_by_effect", lambda: sent_meta.load_effect_meta(effect["id"])),
+        ("effect_by_call", lambda: agent.get("/effects/s-1;call_id=c1")),
+    ]
+    for index, ask in asked:
+        with CaptureQueriesContext(connection) as ran:
+            ask()
+        plans = [
+            plan_of(query["sql"]) for query in ran.captured_queries if "SELECT" in query["sql"]
+        ]
+        assert any(index in plan for plan in plans), (index, plans)
 
 
 def test_labels_and_meta_are_added_by_one_entry(agent: Caller) -> None:
