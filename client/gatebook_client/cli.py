@@ -9,7 +9,10 @@ from importlib import import_module
 
 # Commands with a module of their own, which has `main(arguments) -> exit code` and parses the
 # arguments behind the command itself: name -> (module, summary for --help).
-SEPARATE_COMMANDS: dict[str, tuple[str, str]] = {}
+SEPARATE_COMMANDS: dict[str, tuple[str, str]] = {
+    "hook": ("gatebook_client.hook_command", "pass one hook of a coding agent to Gatebook"),
+    "mcp-proxy": ("gatebook_client.mcp_proxy_command", "hold the tool calls of an MCP server"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
