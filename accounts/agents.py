@@ -1,6 +1,7 @@
 """The one writer of Agent."""
 
 import re
+from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -108,6 +109,11 @@ def set_agent_team(agent: Agent, team: str, *, actor: str = SYSTEM_SOURCE) -> No
         facts={"agent": str(agent.id)},
         words={"agent": agent.name, "team": team, "before": stored.team},
     )
+
+
+def load_agent(project: UUID, agent: UUID) -> Agent | None:
+    """Return an agent of a project with its project, or None."""
+    return Agent.objects.select_related("project").filter(project_id=project, pk=agent).first()
 
 
 def import_agent(project: Project, name: str, charter: str, version: int) -> Agent:

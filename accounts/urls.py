@@ -3,6 +3,7 @@
 from django.urls import path
 
 from accounts.views import (
+    connect,
     home,
     invitations,
     people,
@@ -41,6 +42,8 @@ urlpatterns = [
     path("settings/teams/<uuid:team>/add/", teams.add_to_team, name="add_to_team"),
     path("settings/teams/<uuid:team>/remove/", teams.remove_from_team, name="remove_from_team"),
     path("settings/teams/<uuid:team>/dissolve/", teams.delete_team_page, name="dissolve_team"),
+    path("connect/claim/", connect.claim_token_endpoint, name="claim_token"),
+    path("settings/connect/<str:code>/", connect.connect_page, name="connect"),
     path("settings/tokens/", tokens.tokens_page, name="tokens"),
     path("settings/tokens/<uuid:token>/revoke/", tokens.revoke_token_page, name="revoke_token"),
     path("settings/agents/<uuid:agent>/", tokens.agent_page, name="agent"),

@@ -122,6 +122,7 @@ def ids(inbox: InboxScenario) -> dict[str, Any]:
     row = Effect.objects.get(id=effect["id"])
     return {
         "gate": inbox.gate(effect).id,
+        "code": "a" * 64,
         "stop": stop.id,
         "exemption": exemption.id,
         "channel": channel.id,
