@@ -11,6 +11,7 @@ from importlib import import_module
 # arguments behind the command itself: name -> (module, summary for --help).
 SEPARATE_COMMANDS: dict[str, tuple[str, str]] = {
     "hook": ("gatebook_client.hook_command", "pass one hook of a coding agent to Gatebook"),
+    "connect": ("gatebook_client.connect_command", "let a coding agent ask before each call"),
     "mcp-proxy": ("gatebook_client.mcp_proxy_command", "hold the tool calls of an MCP server"),
 }
 
