@@ -13,6 +13,7 @@ urlpatterns = [
     path("", include("ledger.urls")),
     path("", include("approvals.urls")),
     path("", include("notifications.urls")),
+    path("", include("hooks.repositories.page_urls")),
     path("", include("pages.urls")),
 ]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from display.display_state import UNKNOWN, derive_shown_state
+from ledger.confirmations import CODE_HOST_LABELS
 from ledger.models import Attempt, Effect
 
 OUTCOME_UNKNOWN_TEXT: Final = " It may or may not have happened."
@@ -115,7 +116,23 @@ def _dispatched_headline(effect: Effect, _last: Attempt | None, now: int) -> Hea
     )
 
 
+def is_confirmed_only(effect: Effect, last: Attempt | None) -> bool:
+    """Return True if a code host confirmed what no agent reported with a known outcome."""
+    return (
+        bool(effect.confirmed_by)
+        and effect.resolution != "happened"
+        and (last is None or not last.acknowledged_mark or last.outcome == UNKNOWN)
+    )
+
+
 def _acknowledged_headline(effect: Effect, last: Attempt | None, _now: int) -> Headline:
+    if is_confirmed_only(effect, last):
+        host = CODE_HOST_LABELS[effect.confirmed_by]
+        return _headline(
+            "Happened,",
+            f" as confirmed by {host}.",
+            detail=["No agent has reported its outcome."],
+        )
     if effect.resolution == "happened" and (last is None or last.acknowledged_mark == ""):
         return _headline(
             "Happened,", " as resolved by a person.", detail=["No agent has reported it."]

@@ -6,3 +6,13 @@ from django.apps import AppConfig
 class HooksConfig(AppConfig):
     name = "hooks"
     label = "hooks"
+
+    def ready(self) -> None:
+        """Register the triggers of deliveries, and the comparison of events."""
+        from db import triggers
+        from hooks.repositories import host_events
+        from hooks.triggers import DELIVERY_TRIGGERS
+        from journal import outbox
+
+        triggers.register_triggers(DELIVERY_TRIGGERS)
+        outbox.register_sender(host_events.OUTBOX_TOPIC, host_events.compare_queued_event)

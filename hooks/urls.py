@@ -3,9 +3,11 @@
 from django.urls import path
 
 from hooks.coding_agents import views as coding_agents
+from hooks.repositories.receive_urls import urlpatterns as repository_urls
 
 urlpatterns = [
     path("claude-code", coding_agents.claude_code_hook),
     path("codex", coding_agents.codex_hook),
     path("gemini", coding_agents.gemini_hook),
+    *repository_urls,
 ]

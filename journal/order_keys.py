@@ -9,6 +9,7 @@ point in Python only, because databases have different collations.
 
 NO_SEQUENCE = "~"  # sorts after every digit
 _PERSON = "!"  # sorts before every lane: people decide last, knowing everything
+_HOST = "="  # a code host's confirmation: compared with its own kind only
 # No name or id contains a control character, so no two facts share a key. It sorts before them all.
 SEPARATOR = "\t"
 
@@ -35,6 +36,19 @@ def make_resolution_key(attempt: int, position: int, source: str, event_id: str)
     Of two resolutions the greater key is the later: by attempt, then by position.
     """
     return SEPARATOR.join((_PERSON, f"{attempt:019d}", f"{position:019d}", source, event_id))
+
+
+def make_confirmation_key(attempt: int, position: int) -> str:
+    """Return the order key of a code host's confirmation or its withdrawal.
+
+    Of two the greater key is the later: only Gatebook writes them, in the order of positions.
+    """
+    return SEPARATOR.join((_HOST, f"{position:019d}", f"{attempt:019d}"))
+
+
+def attempt_of_confirmation(mark: str) -> int:
+    """Return the attempt of a confirmation's order key; 0 for no mark."""
+    return int(mark.split(SEPARATOR, 2)[2]) if mark else 0
 
 
 def make_given_up_key(event_id: str) -> str:

@@ -129,6 +129,9 @@ class Effect(models.Model):
     compensated = models.BooleanField(default=False)  # a compensating effect was acknowledged
     # Attempts up to this one were undone, for a retry.
     undone = models.IntegerField(default=0)
+    # The code host that confirmed an attempt by an event of its own (ledger/confirmations.py).
+    confirmed_by = models.CharField(max_length=8, db_default="", default="", blank=True)
+    confirmed_mark = models.CharField(max_length=60, db_default="", default="", blank=True)
     # Copied from a bundle, including its permission; never changes.
     imported = models.BooleanField(db_default=False, default=False)
     version = models.IntegerField(default=1)
@@ -206,6 +209,11 @@ class Effect(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(ref_class__one_of=["", *REF_CLASSES]), name="effect_ref_class_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(confirmed_by="")
+                | (Q(confirmed_by__one_of=states.CODE_HOSTS) & ~Q(confirmed_mark="")),
+                name="effect_confirmation_names_its_host",
             ),
             models.CheckConstraint(
                 condition=Q(planned_mark="") | (~Q(tool="") & ~Q(intent_digest="")),
@@ -305,6 +313,11 @@ class Effect(models.Model):
                 ],
                 name="effect_tried_again",
                 condition=Q(attempt_count__gt=1),
+            ),
+            models.Index(
+                fields=["project", "confirmed_by", "opened_position"],
+                name="effect_by_confirmation",
+                condition=~Q(confirmed_by=""),
             ),
             models.Index(
                 fields=["project", "opened_position"],

@@ -45,6 +45,8 @@ IS_REPEATED: Final = _condition("nth", "%(expressions)s > 1")
 IS_RETRIED: Final = _condition("attempt_count", "%(expressions)s > 1")
 # effect_without_permission
 RAN_WITHOUT_PERMISSION: Final = _condition("permission", "%(expressions)s = 'bypassed'")
+# effect_by_confirmation
+IS_CONFIRMED: Final = _condition("confirmed_by", "NOT (%(expressions)s = '')")
 # effect_failed_by_tool
 HAS_FAILED: Final = _condition("state", "%(expressions)s = 'failed'")
 # effect_asked_about

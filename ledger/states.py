@@ -61,6 +61,7 @@ PERMISSION_BASES: Final = (
 )
 # The policy's outcome for a plan; empty if no policy was evaluated.
 POLICY_OUTCOMES: Final = ("", "allow", "ask", "deny")
+CODE_HOSTS: Final = ("github", "gitlab")  # whose events can confirm an effect
 STOP_SCOPES: Final = ("project", "tool", "agent", "session", "effect")
 
 TOOL_CLASSES: Final = (

@@ -12,6 +12,8 @@ from ledger.fold.stop_violations import STOP_VIOLATION
 from ledger.models import Effect
 from ledger.store.writer import violation_facts
 
+# The only violation without an effect: a code host told of it (hooks/repositories/).
+ACTED_OUTSIDE: Final = "acted_outside_gatebook"
 VIOLATION_LABELS: Final = {
     "executed_without_permission": "Executed without approval.",
     "executed_while_stopped": "Executed during a stop.",
@@ -23,6 +25,7 @@ VIOLATION_LABELS: Final = {
     "withdrawn_after_dispatch": "Withdrawn after its dispatch; the withdrawal does not count.",
     "key_reuse": "Its effect key was used for another intent.",
     "class_claim": "The agent claimed a laxer tool class than was declared.",
+    ACTED_OUTSIDE: "Acted outside Gatebook: no effect is behind it.",
 }
 VIOLATION_NOT_FOUND: Final = "Marked as a violation, but the journal entry was not found."
 # Effects that ran without approval or during a stop; use it on effects with violations only.

@@ -39,6 +39,7 @@ MAIN_NAV = (
     NavItem("Incidents", "incidents", also=("/incidents/",)),
     NavItem("Policies", "policies", key="l", also=("/approvals/policies/",)),
     NavItem("Tools", "tools", key="t"),
+    NavItem("Code hosts", "code_hosts", also=("/code-hosts/",)),
 )
 _COUNT_OF_KEY = {"a": "waiting", "b": "stuck"}
 
@@ -48,6 +49,7 @@ ADMIN_NAV = (
     NavItem("Tokens", "tokens", "administrator", key="k"),
     NavItem("Repositories", "repositories", "administrator", key="r"),
     NavItem("Notifications", "notifications", "administrator", key="n"),
+    NavItem("Sources", "code_host_sources", "administrator", also=("/settings/code-hosts/",)),
 )
 
 

@@ -199,6 +199,8 @@ EXPORTED_COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
         "undone",
         "version",
         "moved_refs",
+        "confirmed_by",
+        "confirmed_mark",
     ),
     Attempt: (
         "number",

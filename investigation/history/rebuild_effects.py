@@ -10,6 +10,7 @@ from approvals.gates.statuses import PERMISSION_OF_STATUS
 from investigation.history.past_entries import PastEntry, group_batches
 from journal.entries import SYSTEM_SOURCE
 from journal.order_keys import make_given_up_key, make_resolution_key
+from ledger import confirmations
 from ledger.fold import apply
 from ledger.fold import compensation as fold_compensation
 from ledger.fold.apply import Fact
@@ -193,6 +194,15 @@ class EffectRebuilder:
         """Return the entry as a fact for the fold, or None if it has another effect or none."""
         if entry.kind == apply.RESOLVED and entry.is_ours:
             return _resolution_fact(folded.row.id, entry)
+        if entry.kind in (apply.CONFIRMED, apply.UNCONFIRMED) and entry.is_ours:
+            return confirmations.make_confirmation_fact(
+                folded.row.id,
+                entry.kind,
+                position=entry.position,
+                attempt=entry.attempt or 0,
+                at_us=entry.received_us,
+                by=entry.facts["by"],
+            )
         is_given_up = entry.kind == "effect.failed" and entry.is_ours
         # A repeated plan names no intent: the accepted plan remains.
         is_repeated_plan = entry.kind == "effect.planned" and "intent" not in entry.facts

@@ -427,18 +427,51 @@ def _resolved(
             effect.permission = row.permission
 
 
+def _confirmed(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
+) -> None:
+    """Apply a code host's confirmation; reports of agents never count as one."""
+    if fact.lane != "system" or fact.mark <= effect.confirmed_mark:
+        return
+    effect.confirmed_mark, effect.confirmed_by = fact.mark, fact.values["by"]
+    row = attempts.get(fact.attempt)
+    if row is not None and effect.permission not in MOVED_PERMISSIONS:
+        effect.saved_permission, effect.saved_permission_until_us = (
+            effect.permission,
+            effect.permission_until_us,
+        )
+        effect.permission = row.permission
+
+
+def _unconfirmed(
+    effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
+) -> None:
+    """Apply a withdrawn confirmation; `by` names the host of another that still counts."""
+    if fact.lane != "system" or fact.mark <= effect.confirmed_mark:
+        return
+    effect.confirmed_mark, effect.confirmed_by = fact.mark, fact.values["by"]
+
+
 RESOLVED: Final = "effect.resolved"
 PROBED: Final = "effect.probed"
+CONFIRMED: Final = "effect.confirmed"
+UNCONFIRMED: Final = "effect.unconfirmed"
 _HANDLERS = {
     PROBED: _probed,
     RESOLVED: _resolved,
+    CONFIRMED: _confirmed,
+    UNCONFIRMED: _unconfirmed,
     "effect.planned": _planned,
     "effect.dispatched": _dispatched,
     "effect.acknowledged": _acknowledged,
     "effect.failed": _failed,
     "effect.superseded": _superseded,
 }
-REPORTABLE_KINDS = frozenset(_HANDLERS) - {RESOLVED}  # what agents may report
+REPORTABLE_KINDS = frozenset(_HANDLERS) - {
+    RESOLVED,
+    CONFIRMED,
+    UNCONFIRMED,
+}  # what agents may report
 
 
 def make_remote_key(effect: UUID, attempt: int) -> str:

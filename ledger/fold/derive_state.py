@@ -5,7 +5,12 @@ Pure; ledger/fold/apply.py sets the marks.
 
 from collections.abc import Mapping
 
-from journal.order_keys import attempt_of_resolution, is_command_mark, is_resolution_mark
+from journal.order_keys import (
+    attempt_of_confirmation,
+    attempt_of_resolution,
+    is_command_mark,
+    is_resolution_mark,
+)
 from ledger.states import OUTCOME_OF_REASON
 from ledger.store.effect_rows import AttemptRow, EffectRow
 
@@ -24,6 +29,7 @@ def derive_state(
     """
     highest = max(attempts, default=0)
     resolved = attempt_of_resolution(effect.resolved_mark)
+    confirmed = confirmed_attempt(effect)
     for number, row in attempts.items():
         is_unanswered = (
             bool(row.dispatched_mark) and not row.acknowledged_mark and not row.failed_mark
@@ -46,7 +52,7 @@ def derive_state(
     )
     if effect.state == "failed":
         effect.outcome = OUTCOME_OF_REASON[reason]
-    if effect.state == "acknowledged" and effect.resolution == "happened":
+    if effect.state == "acknowledged" and (effect.resolution == "happened" or confirmed):
         is_known = acknowledged and effect.outcome != "unknown"
         effect.outcome = effect.outcome if is_known else "ok"
     if effect.state in ("planned", "dispatched"):
@@ -97,6 +103,16 @@ def derive_state(
         violations.append("executed_without_permission")
     effect.violates = effect.violates or bool(violations)
     return violations
+
+
+def confirmed_attempt(effect: EffectRow) -> int:
+    """Return the attempt that a code host confirmed; 0 if none, or if it was undone.
+
+    The attempt stays open: events often arrive before the report of the worker, which counts.
+    A confirmation can be withdrawn, so no violation is ever derived from it.
+    """
+    number = attempt_of_confirmation(effect.confirmed_mark) if effect.confirmed_by else 0
+    return number if number > effect.undone else 0
 
 
 def may_have_happened_twice(effect: EffectRow, attempts: Mapping[int, AttemptRow]) -> bool:
@@ -153,6 +169,8 @@ def _is_withdrawn(
     """
     if not effect.superseded_mark or acknowledged or effect.resolution == "happened":
         return False
+    if confirmed_attempt(effect):
+        return False
     if is_command_mark(effect.superseded_mark):
         return last is None or not _is_in_doubt(effect, last)
     return not any(_is_in_doubt(effect, row) for row in attempts.values())
@@ -190,7 +208,7 @@ def _state(
         return "superseded"
     if effect.compensated:
         return "compensated"
-    if acknowledged or effect.resolution == "happened":
+    if acknowledged or effect.resolution == "happened" or confirmed_attempt(effect):
         return "acknowledged"
     if last is not None:
         return "failed" if last.failed_mark or last.number <= effect.undone else "dispatched"

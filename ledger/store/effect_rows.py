@@ -69,6 +69,8 @@ class EffectRow:
     resolution: str = ""
     compensated: bool = False
     undone: int = 0
+    confirmed_by: str = ""
+    confirmed_mark: str = ""
     version: int = 0  # 0: not stored yet
     replanned: bool = False  # no column: the plan's columns changed and must be written
     spent_by: int = 0  # no column: the attempt that now uses the granted permission

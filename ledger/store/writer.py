@@ -63,6 +63,8 @@ _MOVING: Final = (
     "resolution",
     "compensated",
     "undone",
+    "confirmed_by",
+    "confirmed_mark",
     "version",
 )
 _FIXED: Final = {"id", "project_id", "session_id", "effect_key", "opened_position", "received_us"}

@@ -18,6 +18,7 @@ from db.compiled_query import CompiledQuerySet
 from display import entry_bodies
 from display.entry_bodies import Argument, Excerpt
 from display.keyset_pagination import MAX_POSITION
+from hooks.models import EventMatch
 from investigation.bundles import imported_gates
 from investigation.fulltext import duplicate_index
 from journal import imported_entries as journal_imported
@@ -46,6 +47,7 @@ def load_effect_for_page(project: Project, effect_id: UUID) -> Effect | None:
     `in_incident`: as for a session.
     `again`: whether a similar effect ran.
     `has_claims`: whether agents without the right to report for it did so.
+    `has_host_matches`: whether an event of a code host may be about it.
     `named`: whether the same call of another session is linked with it.
     """
     row: Effect | None = next(iter(_EFFECT.rows(project=project.id, effect=effect_id)), None)
@@ -92,6 +94,7 @@ def _effect_query(project: UUID, effect: UUID) -> "QuerySet[Any]":
         .annotate(
             has_claims=Exists(claims.filter(session=OuterRef("session"), effect=OuterRef("id")))
         )
+        .annotate(has_host_matches=Exists(EventMatch.objects.filter(effect=OuterRef("id"))))
         .annotate(named=same_calls.has_same_call(**same_calls.OF_EFFECT))
     )
 
@@ -183,6 +186,8 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
             "effect.withheld",
             "effect.replanned",
             "effect.resolved",
+            "effect.confirmed",
+            "effect.unconfirmed",
             "effect.failed",
             "exemption.used",
             "stop.set",
@@ -192,6 +197,9 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
             "integrity.conflict",
             "integrity.violation",
             "integrity.fenced",
+            "code_host.matched",
+            "code_host.dismissed",
+            "code_host.settled",
         }
     ),
 }

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from display.display_state import derive_shown_state
-from display.effect_headline import is_resolved_by_person_only
+from display.effect_headline import is_confirmed_only, is_resolved_by_person_only
 from display.effect_table import DAY_US
+from ledger.confirmations import CODE_HOST_LABELS
 from ledger.models import Attempt, Effect
 
 
@@ -42,7 +43,10 @@ def life_stages(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage
         if last.dispatched_mark:
             number = f" again, attempt {last.number}" if last.number > 1 else ""
             result.append(Stage(f"dispatched{number}", "dispatched", last.dispatched_at_us))
-        if last.acknowledged_mark and is_resolved_by_person_only(effect, last):
+        if effect.state == "acknowledged" and is_confirmed_only(effect, last):
+            host = CODE_HOST_LABELS[effect.confirmed_by]
+            result.append(Stage(f"happened, confirmed by {host}", "acknowledged", None))
+        elif last.acknowledged_mark and is_resolved_by_person_only(effect, last):
             result.append(Stage("acknowledged: unknown", "unknown", last.acknowledged_at_us))
             result.append(Stage("happened, resolved by a person", "acknowledged", None))
         elif last.acknowledged_mark and effect.outcome == "error":

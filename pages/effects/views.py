@@ -16,6 +16,7 @@ from display import access_log, effect_headline
 from display.handles import parse_position
 from display.keyset_pagination import MAX_POSITION
 from display.page_params import parse_page_place
+from hooks.repositories import shown_events
 from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import resolutions, stops
@@ -54,6 +55,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         and has_role(request.membership, "operator")
         and not row.imported,
         "resolutions": resolutions.load_resolutions(row),
+        "host_matches": shown_events.load_effect_matches(row) if row.has_host_matches else [],
         "compared": data.compare_with_review(row, attempts, gates, violations),
         "headline": effect_headline.effect_headline(row, attempts, attempt_total, now),
         "life": lifecycle.life_stages(row, attempts, now),

@@ -64,6 +64,8 @@ STEP_OF_KIND: Final[dict[str, str]] = {
     "effect.probed": "probed",
     "effect.superseded": "superseded",
     "effect.resolved": "resolved",
+    "effect.confirmed": "confirmed",
+    "effect.unconfirmed": "confirmation withdrawn",
 }
 ENTRY_COLUMNS: Final = (
     "position",

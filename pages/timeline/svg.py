@@ -47,6 +47,8 @@ _SHAPES: Final[dict[str, tuple[str, str]]] = {  # step -> class and shape
     "probed": ("is-unknown", "either"),
     "superseded": ("is-superseded", "superseded"),
     "resolved": ("is-unknown", "tick"),
+    "confirmed": ("is-ack", "tick"),
+    "confirmation withdrawn": ("is-unknown", "tick"),
     "compensated": ("is-compensated", "compensated"),
     "unknown": ("is-unknown", "unknown"),
     "awaiting approval": ("is-awaiting", "awaiting"),

@@ -20,6 +20,7 @@ from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
 from ledger.models import Attempt, Effect, Stop, Tool
 from notifications.models import Notification, NotificationChannel
 from sessions.models import Artifact, Item, Session, Task
+from tests.ledger.cases_of_code_hosts import CODE_HOSTS
 from tests.ledger.cases_of_incidents import INCIDENTS
 from tests.ledger.cases_of_questions import QUESTIONS
 from tests.ledger.cases_of_recovery import RECOVERY
@@ -407,4 +408,5 @@ CASES: Final[dict[str, Case]] = {
     **RECOVERY,
     **INCIDENTS,
     **QUESTIONS,
+    **CODE_HOSTS,
 }

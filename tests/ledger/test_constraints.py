@@ -33,6 +33,7 @@ APPS: Final = (
     "monitoring",
     "investigation",
     "api",
+    "hooks",
 )
 
 

@@ -36,12 +36,14 @@ from investigation.query.registry.common import (
 from investigation.query.registry.declared_fields import find_effect_field
 from investigation.query.registry.duplicates import SameCall, duplicate_field
 from ledger import states
+from ledger.confirmations import CODE_HOST_LABELS
 from ledger.models import Effect
 from ledger.partial_indexes import (
     HAS_BAD_OUTCOME,
     HAS_PROTECTED_REF,
     HAS_REFERENCE,
     HAS_RESOURCE,
+    IS_CONFIRMED,
     IS_RETRIED,
     RAN_WITHOUT_PERMISSION,
 )
@@ -87,6 +89,16 @@ EFFECT: Final = Entity(
         session_field("effect_by_session"),
         repository_field("effect_by_repository"),
         Ref("ref", "Ref", "branch or tag, in any spelling; matches what git moves", path="ref"),
+        Choice(
+            "confirmed",
+            "Confirmed by",
+            "a code host whose own event matches the effect",
+            path="confirmed_by",
+            choices=tuple(CODE_HOST_LABELS.items()),
+            narrow={word: Q(IS_CONFIRMED) for word in states.CODE_HOSTS},
+            index="effect_by_confirmation",
+            facet=True,
+        ),
         Choice(
             "ref_class",
             "Ref class",

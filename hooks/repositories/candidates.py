@@ -1,0 +1,151 @@
+"""Load the effects that may be behind an event, in a bounded number of rows."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.db.models import Q, QuerySet
+
+from accounts.models import Repository
+from hooks.models import CodeHostEvent, EventMatch
+from hooks.repositories.event_facts import EventFacts, split_repository
+from hooks.repositories.matching import (
+    WINDOW_AFTER_US,
+    WINDOW_BEFORE_US,
+    EffectFacts,
+    read_calls,
+)
+from ledger.models import Attempt, Effect
+from ledger.partial_indexes import HAS_REFERENCE
+from ledger.tools import cache
+from ledger.verdicts import verdict_inputs
+
+MAX_PER_QUERY: Final = 200
+MAX_REPOSITORIES: Final = 2_000
+_DAY_US: Final = 86_400_000_000
+
+
+def load_candidates(
+    event: CodeHostEvent, facts: EventFacts, excluded: Collection[UUID]
+) -> list[EffectFacts]:
+    """Return the effects near an event as matching sees them.
+
+    Read are the newest effects of the repository, those that name no repository, those that were
+    dispatched without an answer, and those with one of the event's references: at most
+    MAX_PER_QUERY of each. `excluded`: effects that a person said it is not.
+    """
+    effects = {effect.id: effect for effect in _load_effects(event, facts)}
+    rows = [effect for effect in effects.values() if effect.id not in excluded]
+    attempts = _load_attempts(rows)
+    near = [row for row in rows if not row.attempt_count or _is_near(event, attempts[row.id])]
+    plans = verdict_inputs.load_plan_bodies(near)
+    bound = _load_bound(event, [row.id for row in near])
+    return [
+        _read_effect(row, plans.get(row.id, {}), attempts.get(row.id, []), bound.get(row.id, ()))
+        for row in near
+    ]
+
+
+def _load_effects(event: CodeHostEvent, facts: EventFacts) -> Iterable[Effect]:
+    ofs = Effect.objects.filter(project=event.project_id, imported=False).select_related(
+        "repository"
+    )
+    since = event.occurred_us - WINDOW_BEFORE_US - 30 * _DAY_US
+    recent = ofs.filter(received_us__gte=since).order_by("-opened_position")
+    repositories = _find_repositories(event, facts)
+    queries: list[QuerySet[Effect]] = [
+        recent.filter(repository__isnull=True),
+        recent.filter(Q(state="dispatched") | Q(state="failed")),
+    ]
+    if repositories:
+        queries.append(recent.filter(repository__in=repositories))
+    references = [name for name in (*facts.references, facts.sha) if name]
+    if references:
+        queries.append(recent.filter(HAS_REFERENCE, external_reference__in=references))
+    for query in queries:
+        yield from query[:MAX_PER_QUERY]
+
+
+def _find_repositories(event: CodeHostEvent, facts: EventFacts) -> list[UUID]:
+    """Return the project's repositories that are the event's, by name or address."""
+    if not facts.repository:
+        return []
+    names = Repository.objects.filter(
+        project=event.project_id, name__icontains=facts.repository.rpartition("/")[2]
+    )
+    return [
+        identity
+        for identity, name in names.values_list("id", "name")[:MAX_REPOSITORIES]
+        if split_repository(name)[1] == facts.repository
+    ]
+
+
+def _load_attempts(effects: Sequence[Effect]) -> dict[UUID, list[Attempt]]:
+    attempts: dict[UUID, list[Attempt]] = {effect.id: [] for effect in effects}
+    tried = [effect.id for effect in effects if effect.attempt_count]
+    rows = Attempt.objects.filter(effect__in=tried).order_by("-number")
+    for row in rows[: 10 * MAX_PER_QUERY]:
+        attempts[row.effect_id].append(row)
+    return attempts
+
+
+def _start_of(attempt: Attempt) -> int | None:
+    """Return when an attempt was dispatched; a report's own time counts before its arrival."""
+    if attempt.lane == "evidence" and attempt.dispatched_at_us is not None:
+        return attempt.dispatched_at_us
+    for moment in (attempt.received_us, attempt.acknowledged_at_us, attempt.heard_us):
+        if moment is not None:
+            return moment
+    return None
+
+
+def _is_near(event: CodeHostEvent, attempts: Sequence[Attempt]) -> bool:
+    low, high = event.occurred_us - WINDOW_BEFORE_US, event.occurred_us + WINDOW_AFTER_US
+    starts = [_start_of(attempt) for attempt in attempts]
+    return any(start is not None and low <= start <= high for start in starts)
+
+
+def _load_bound(
+    event: CodeHostEvent, effects: Sequence[UUID]
+) -> dict[UUID, set[tuple[str, str, str]]]:
+    """Return what other events are matched with each effect."""
+    matches = EventMatch.objects.filter(
+        effect__in=effects, status__in=("confirmed", "evidence")
+    ).exclude(event=event.pk)
+    bound: dict[UUID, set[tuple[str, str, str]]] = {}
+    for match in matches.select_related("event")[: 5 * MAX_PER_QUERY]:
+        other = match.event
+        facts = EventFacts.from_dict(orjson.loads(other.facts))
+        bound.setdefault(match.effect_id, set()).add((other.kind, other.action, facts.subject))
+    return bound
+
+
+def _read_effect(
+    effect: Effect,
+    plan: dict[str, Any],
+    attempts: Sequence[Attempt],
+    bound: Iterable[tuple[str, str, str]],
+) -> EffectFacts:
+    sent = plan.get("target")
+    target = {
+        **(sent if isinstance(sent, dict) else {}),
+        "repository": effect.repository.name if effect.repository is not None else "",
+        "environment": effect.environment,
+    }
+    references = [
+        effect.external_reference,
+        *(attempt.external_reference for attempt in attempts),
+    ]
+    starts = [start for attempt in attempts if (start := _start_of(attempt)) is not None]
+    declared = cache.load_tool(effect.project_id, effect.tool)
+    return EffectFacts(
+        id=effect.id,
+        agent=effect.agent_id,
+        calls=read_calls(effect.tool, plan, target=target, moved_refs=effect.moved_refs),
+        references=tuple(dict.fromkeys(filter(None, references))),
+        started_us=tuple(starts),
+        is_read_only=declared is not cache.UNDECLARED and declared.tool_class == "read_only",
+        in_doubt=verdict_inputs.is_in_doubt(effect),
+        bound=frozenset(bound),
+    )

@@ -1,0 +1,32 @@
+"""URLs of the pages of code hosts."""
+
+from django.urls import path
+
+from hooks.repositories import event_views, source_views
+
+urlpatterns = [
+    path("code-hosts/", event_views.code_hosts_page, name="code_hosts"),
+    path("code-hosts/<uuid:delivery>/", event_views.delivery_page, name="delivery"),
+    path("code-hosts/<uuid:delivery>/question/", event_views.question_match, name="question_match"),
+    path("settings/code-hosts/", source_views.code_host_sources_page, name="code_host_sources"),
+    path(
+        "settings/code-hosts/<uuid:source>/",
+        source_views.code_host_source_page,
+        name="code_host_source",
+    ),
+    path(
+        "settings/code-hosts/<uuid:source>/switch/",
+        source_views.switch_code_host_source,
+        name="switch_code_host_source",
+    ),
+    path(
+        "settings/agents/<uuid:agent>/identities/",
+        source_views.agent_identities_page,
+        name="agent_identities",
+    ),
+    path(
+        "settings/identities/<uuid:identity>/remove/",
+        source_views.remove_agent_identity,
+        name="remove_agent_identity",
+    ),
+]
