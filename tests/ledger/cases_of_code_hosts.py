@@ -24,7 +24,7 @@ CODE_HOSTS: Final[dict[str, Case]] = {
     "code_host_source_name_is_unique": unique_case(
         CodeHostSource, lambda _: {"name": "acme"}, lambda _: {"host": "gitlab"}
     ),
-    "code_host_source_host_is_known": check_case(CodeHostSource, {"host": "sourceforge"}),
+    "code_host_source_host_is_known": check_case(CodeHostSource, {"host": "forge"}),
     "code_host_source_has_a_name": check_case(CodeHostSource, {"name": ""}),
     "code_host_source_counts_are_numbers": check_case(
         CodeHostSource, {"secret_generation": 0}, {}, {"refused_count": -1}
@@ -65,7 +65,7 @@ CODE_HOSTS: Final[dict[str, Case]] = {
     "agent_identity_is_listed_once": unique_case(
         AgentIdentity, lambda _: {"value": "bot"}, lambda _: {"host": "gitlab"}
     ),
-    "agent_identity_host_is_known": check_case(AgentIdentity, {"host": "sourceforge"}),
+    "agent_identity_host_is_known": check_case(AgentIdentity, {"host": "forge"}),
     "agent_identity_kind_is_known": check_case(AgentIdentity, {"kind": "name"}),
     "agent_identity_has_a_value": check_case(AgentIdentity, {"value": ""}),
 }
