@@ -101,6 +101,7 @@ class NameFacts:
     names: Mapping[UUID, Sequence[PlanName]] = field(default_factory=dict)  # by gate
     plans: Mapping[int, Sequence[tuple[int, bool]]] = field(default_factory=dict)
     newest: Sequence[NewestName] = ()
+    skeletons: Mapping[str, str] = field(default_factory=dict)  # of names, as sent and folded
 
     def is_read_before(self, request: CheckedRequest) -> bool:
         """True if the names of all plans before this request are known."""
@@ -127,7 +128,8 @@ def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFa
         return NameFacts()
     position = load_names_position()  # first: the names may only be further than it says
     texts = {text for _, name in names for text in (name.folded, name.value)}
-    skeletons = set(map(compute_skeleton, texts))
+    by_text = {text: compute_skeleton(text) for text in texts}
+    skeletons = set(by_text.values())
     for _, name in names:
         if name.kind == "domain" and name.is_recipient:
             skeletons |= set(map(compute_skeleton, iterate_shorter_domains(name.folded)))
@@ -166,6 +168,7 @@ def load_name_facts(project: UUID, requests: Sequence[CheckedRequest]) -> NameFa
         names_of,
         load_linked_plans([identity for identity in rare.values() if identity]),
         load_newest_names(project, {kind for kind, _ in rare} & set(_FIRST_USE_KINDS)),
+        by_text,
     )
 
 
@@ -255,7 +258,10 @@ def _find_twin(
     """Return the most used name that looks the same and was used earlier, if any."""
     own = facts.by_name.get((name.kind, name.folded))
     own_first = min(own.first_position if own else request.plan_position, request.plan_position)
-    skeletons = (compute_skeleton(name.folded), compute_skeleton(name.value))
+    skeletons = (
+        facts.skeletons.get(text) or compute_skeleton(text)
+        for text in dict.fromkeys((name.folded, name.value))
+    )
     kinds = _HOST_KINDS if name.kind in _HOST_KINDS else {name.kind}
     for skeleton in dict.fromkeys(skeletons):
         for stored in facts.by_skeleton.get(skeleton, ()):

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
+from django.db import connection
+
 from approvals.checks.checked_request import CheckedRequest, build_checked_request
 from approvals.checks.outliers import MIN_OTHERS, build_shape
 from approvals.review.warnings import REQUEST_IDENTITY
@@ -74,9 +76,9 @@ def load_siblings(project: UUID, requests: Sequence[CheckedRequest]) -> list[Che
             parameters += [*ids, tool, position]
     rows = raw_sql.fetch_rows(
         f"SELECT {', '.join(_COLUMNS)} FROM ({' UNION ALL '.join(parts)}) AS near"
-        " JOIN approvals_gate AS gate ON gate.id = near.id"
-        " JOIN ledger_effect AS effect ON effect.id = gate.effect_id"
-        " JOIN journal_body AS body ON body.entry_id = gate.plan_position"
+        f"{_join_row('approvals_gate', 'gate', 'gate.id = near.id')}"
+        f"{_join_row('ledger_effect', 'effect', 'effect.id = gate.effect_id')}"
+        f"{_join_row('journal_body', 'body', 'body.entry_id = gate.plan_position')}"
         " WHERE (gate.status IN ('approved', 'used')"
         "  OR (gate.status = 'pending' AND gate.decide_by_us >= %s))"
         f" AND gate.id NOT IN (SELECT wanted.key FROM {raw_sql.wanted_table('uuid')})"
@@ -90,6 +92,14 @@ def load_siblings(project: UUID, requests: Sequence[CheckedRequest]) -> list[Che
         ],
     )
     return _read_siblings(rows, requests)
+
+
+def _join_row(table: str, name: str, condition: str) -> str:
+    """Return a join with the row of a key; PostgreSQL would read some tables as a whole."""
+    if connection.vendor == "postgresql":
+        rows = f"SELECT * FROM {table} AS {name} WHERE {condition} LIMIT 1"
+        return f" CROSS JOIN LATERAL ({rows}) AS {name}"
+    return f" JOIN {table} AS {name} ON {condition}"
 
 
 def _read_siblings(

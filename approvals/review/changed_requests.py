@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.db.models.functions import Substr
 
 from approvals import labels
@@ -32,7 +32,7 @@ WITHDRAWAL_WINDOW_US: Final = (
 MOST_DIFFERENCES: Final = 12
 MOST_CONFLICTS: Final = 5
 _KNOWN: Final = 1_000  # newest candidates of each kind
-_MAX_EFFECTS: Final = 100  # newest effects of a session and tool, searched for conflicts
+_MAX_EFFECTS: Final = 98  # newest effects of a session and tool, searched for conflicts
 _COMPARED_CHARACTERS: Final = 65_536  # compared characters of a refused plan
 _REFUSED_STATUSES: Final = ("denied", "denied_session", "changes_requested", "revoked", "cancelled")
 _HARMLESS_REASONS: Final = ("happened",)
@@ -157,13 +157,13 @@ def _list_parties(request: GateRequest) -> tuple[tuple[Any, ...], ...]:
 
     Ids are as the database returns them.
     """
-    tool, _digest, repository, *target = request.same
+    target = (
+        raw_sql.vendor_id(value) if isinstance(value, UUID) else value for value in request.same[2:]
+    )
+    tool = request.same[0]
     return (
         (tool, raw_sql.vendor_id(request.session)),
-        (
-            *(tool, raw_sql.vendor_id(request.agent)),
-            *(raw_sql.vendor_id(repository) if repository is not None else None, *target),
-        ),
+        (tool, raw_sql.vendor_id(request.agent), *target),
     )
 
 
@@ -396,26 +396,15 @@ def _value_to_json(value: Any) -> str:
 def load_conflicts(
     gate: Gate, plan: Mapping[str, Any], earlier: EarlierRequest | None
 ) -> list[Conflict]:
-    """List conflicts and violations of a tool and session, newest first. One query."""
-    siblings = Effect.objects.filter(session=gate.session_id, tool=gate.tool).order_by(
-        "-opened_position"
-    )
-    scope = Q(effect__in=siblings.values("id")[:_MAX_EFFECTS]) | Q(effect=gate.effect_id)
-    entries = Entry.objects.filter(
-        scope if earlier is None else scope | Q(effect=earlier.effect),
-        project=gate.project_id,
-        kind__in=_CONFLICT_KINDS,
-        lane="system",
-    )
-    handle = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")
-    body = (
-        Body.objects.filter(entry=OuterRef("position"))
-        .annotate(head=Substr("text", 1, _COMPARED_CHARACTERS))
-        .values("head")
-    )
-    read = entries.annotate(handle=Subquery(handle), head=Subquery(body)).order_by("-position")[
-        :MOST_CONFLICTS
-    ]
+    """List conflicts and violations of a tool and session, newest first. Two queries.
+
+    A single one would, on PostgreSQL, read all conflicts of the project.
+    """
+    siblings = _SIBLINGS.rows(session=gate.session_id, tool=gate.tool)
+    effects = {gate.effect_id, *(effect for (effect,) in siblings)}
+    if earlier is not None:
+        effects.add(earlier.effect)
+    read = _CONFLICT_ENTRIES.rows(project=gate.project_id, effects=sorted(effects))
     return [
         Conflict(
             _describe_conflict(entry.kind, orjson.loads(entry.facts)),
@@ -428,6 +417,30 @@ def load_conflicts(
         )
         for entry in read
     ]
+
+
+def _select_siblings(session: UUID, tool: str) -> Any:
+    siblings = Effect.objects.filter(session=session, tool=tool).order_by("-opened_position")
+    return siblings.values_list("id")[:_MAX_EFFECTS]
+
+
+def _select_conflict_entries(project: UUID, effects: Sequence[UUID]) -> Any:
+    entries = Entry.objects.filter(
+        project=project, effect__in=effects, kind__in=_CONFLICT_KINDS, lane="system"
+    )
+    handle = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")
+    body = (
+        Body.objects.filter(entry=OuterRef("position"))
+        .annotate(head=Substr("text", 1, _COMPARED_CHARACTERS))
+        .values("head")
+    )
+    annotated = entries.annotate(handle=Subquery(handle), head=Subquery(body))
+    return annotated.order_by("-position")[:MOST_CONFLICTS]
+
+
+_CONFLICT_KINDS: Final = ("integrity.conflict", "integrity.violation")
+_SIBLINGS: Final = CompiledQuerySet(_select_siblings, session=UUID, tool=str)
+_CONFLICT_ENTRIES: Final = CompiledQuerySet(_select_conflict_entries, project=UUID, effects=[UUID])
 
 
 def find_reused_keys(project: UUID, effects: Iterable[UUID]) -> set[UUID]:
@@ -448,9 +461,6 @@ def _select_conflicts(project: UUID, effects: Sequence[UUID]) -> Any:
 
 
 _CONFLICTS: Final = CompiledQuerySet(_select_conflicts, project=UUID, effects=[UUID])
-
-
-_CONFLICT_KINDS: Final = ("integrity.conflict", "integrity.violation")
 
 
 def _describe_conflict(kind: str, facts: Mapping[str, Any]) -> str:

@@ -96,19 +96,14 @@ def load_near_candidates(
 
 @cache
 def _same_looking_sql() -> str:
-    return (
-        f"SELECT {_SELECTED} FROM {_wanted_keys(1)} CROSS JOIN ledger_usedname name"
-        " WHERE name.project_id = %s AND name.skeleton = wanted.key0"
-        f" LIMIT {MAX_SAME_LOOKING}"
+    return f"SELECT {_SELECTED} FROM " + _join_names(
+        1, "name.project_id = %s AND name.skeleton = wanted.key0", MAX_SAME_LOOKING
     )
 
 
 @cache
 def _near_sql() -> str:
-    near = (
-        "SELECT * FROM (SELECT {} FROM {} CROSS JOIN ledger_usedname name WHERE {} LIMIT {}) near"
-        " WHERE near.uses >= %s"
-    )
+    near = "SELECT * FROM (SELECT {} FROM {}) near WHERE near.uses >= %s"
     selects = []
     thirds = ("head", "middle", "tail")
     for column, other in zip(thirds, (*thirds[1:], thirds[0]), strict=True):
@@ -116,14 +111,27 @@ def _near_sql() -> str:
             f"name.project_id = %s AND name.kind = wanted.key0 AND name.{column} = wanted.key1"
             f" AND name.{other} = wanted.key2 AND NOT (name.{column} = '')"
         )
-        selects.append(near.format(_SELECTED, _wanted_keys(3), condition, MAX_NEAR_CANDIDATES))
+        joined = _join_names(3, condition, MAX_NEAR_CANDIDATES)
+        selects.append(near.format(_SELECTED, joined))
     for column in thirds:
         condition = (
             f"name.project_id = %s AND name.kind = wanted.key0 AND name.{column} = wanted.key1"
             f" AND NOT (name.{column} = '')"
         )
-        selects.append(near.format(_SELECTED, _wanted_keys(2), condition, MAX_NEAR_CANDIDATES))
+        joined = _join_names(2, condition, MAX_NEAR_CANDIDATES)
+        selects.append(near.format(_SELECTED, joined))
     return " UNION ALL ".join(selects)
+
+
+def _join_names(count: int, condition: str, most: int) -> str:
+    """Return a FROM item: the names of each of the wanted keys, read by index, at most `most`.
+
+    The limit inside makes PostgreSQL look up each key, whatever its planner estimates.
+    """
+    if connection.vendor == "postgresql":
+        names = f"SELECT * FROM ledger_usedname name WHERE {condition} LIMIT {most}"
+        return f"{_wanted_keys(count)} CROSS JOIN LATERAL ({names}) name LIMIT {most}"
+    return f"{_wanted_keys(count)} CROSS JOIN ledger_usedname name WHERE {condition} LIMIT {most}"
 
 
 def _wanted_keys(count: int) -> str:
