@@ -153,6 +153,14 @@ def find_tail_start(text: str) -> int:
     return at
 
 
+def cut_middle(text: str, most: int) -> str:
+    """Return `text` in at most `most` characters: its head, `…` and its tail."""
+    if len(text) <= most:
+        return text
+    start = max(find_tail_start(text), len(text) - most // 2)
+    return f"{text[: most - 1 - (len(text) - start)]}…{text[start:]}"
+
+
 def render_marked(
     text: str,
     marked: Collection[int],

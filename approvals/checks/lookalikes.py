@@ -232,8 +232,8 @@ def _find_lookalike(
                 for letter in odd[:2]
                 if older.name[letter.offset].isascii()
             ]
-        known = _spell_known(name, older)
-        compared.append(Compared("Known", known, " ".join(notes), known_marks))
+        spelled = _spell_known(name, older)
+        compared.append(Compared("Known", spelled, " ".join(notes), known_marks))
     notes = [_describe_request_use(name, request, facts), *_describe_odd(odd)]
     if name.kind in _HOST_KINDS and not folded.isascii():
         notes.append(f"Written {encode_host(folded)} on the network.")
@@ -547,10 +547,10 @@ def _compare_names(
 ) -> tuple[Compared, ...]:
     marks, known_marks = find_marks(name.folded, older.name)
     use = _describe_request_use(name, request, facts)
-    known = _spell_known(name, older)
+    spelled = _spell_known(name, older)
     return (
         Compared("Requested", _spell_as_written(name), use, marks),
-        Compared("Known", known, _describe_uses(older, facts.now_us), known_marks),
+        Compared("Known", spelled, _describe_uses(older, facts.now_us), known_marks),
     )
 
 

@@ -23,6 +23,7 @@ from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.quantities import Quantity, parse_quantity
 from approvals.policies.engine import is_production_name
 from db import long_numbers
+from web import untrusted_text
 
 STANDS_OUT: Final = "stands_out"
 MIN_OTHERS: Final = 3  # fewer others are no majority
@@ -162,15 +163,15 @@ def build_outlier_result(differences: Sequence[Difference]) -> CheckResult:
         check=STANDS_OUT,
         level=first.level,
         short=short if len(short) <= _SHORT else "stands out",
-        title=f"Stands out: {first.name} {cut_middle(first.value)}.",
-        sentence=f"{others} {verb} {cut_middle(first.others)}; this one {cut_middle(first.value)}.",
+        title=f"Stands out: {first.name} {_cut_value(first.value)}.",
+        sentence=f"{others} {verb} {_cut_value(first.others)}; this one {_cut_value(first.value)}.",
         concerns=first.path,
         compared=tuple(
             line
             for difference in differences[1:3]
             for line in (
-                Compared("also", f"{difference.name} {cut_middle(difference.value)}"),
-                Compared("others", cut_middle(difference.others)),
+                Compared("also", f"{difference.name} {_cut_value(difference.value)}"),
+                Compared("others", _cut_value(difference.others)),
             )
         ),
     )
@@ -220,10 +221,8 @@ def _sort_differences(
     }
 
 
-def cut_middle(text: str, most: int = SHOWN_CHARACTERS) -> str:
-    """Return `text` with its middle left out if it is longer than `most` characters."""
-    head = (most - 1) * 2 // 3
-    return text if len(text) <= most else f"{text[:head]}…{text[head + 1 - most :]}"
+def _cut_value(text: str) -> str:
+    return untrusted_text.cut_middle(text, SHOWN_CHARACTERS)
 
 
 class _Absent:

@@ -13,7 +13,6 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from approvals import labels
-from approvals.checks import outliers
 from approvals.checks.check_results import CheckResult, Compared
 from approvals.confirmation import FOR_THIS
 from approvals.diff.file_order import OrderedChanges, ShownFile, order_changes
@@ -489,7 +488,7 @@ def claim_part(part: ClaimPart) -> SafeString:
 @register.filter
 def cell_cut(text: str, most: int = 40) -> SafeString:
     """Render agents' text for a cell; longer text loses its middle, not its end."""
-    return untrusted_line(outliers.cut_middle(text, most), most)
+    return untrusted_line(untrusted_text.cut_middle(text, most), most)
 
 
 @register.filter

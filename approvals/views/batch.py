@@ -27,7 +27,7 @@ from approvals.inbox.batch_table import BatchRow, BatchTable
 from approvals.models import Gate, Vote
 from approvals.policies import policy_inputs
 from approvals.review import card, form_token
-from approvals.views.inbox import GATE_RELATIONS
+from approvals.views.inbox import DAY_US, GATE_RELATIONS
 from approvals.views.vote import run_vote
 from approvals.voting import votes as voting_votes
 from approvals.voting.eligibility import load_current_requirement
@@ -83,7 +83,7 @@ def confirm_batch_page(request: MemberRequest) -> HttpResponse:
     if wrong := _why_not_together(gates):
         if request.method == "POST":
             _keep_form(request, kept_selection.load_selection(request).ticked)
-        return _render_refusal(request, wrong)
+        return _render_refusal(request, wrong, gates)
     table = _build_table(request, gates)
     if request.method != "POST":
         return _render_batch(request, table)
@@ -305,9 +305,11 @@ def _vote_on_one(request: MemberRequest, gate: Gate, answer: str, reason: str) -
 # --- pages -------------------------------------------------------------------------------------
 
 
-def _render_refusal(request: MemberRequest, wrong: str) -> HttpResponse:
+def _render_refusal(request: MemberRequest, wrong: str, gates: Sequence[Gate]) -> HttpResponse:
+    """Say why the requests are not decided together, with a link to each."""
     reason = kept_selection.load_selection(request).reason
-    context = {"refusal": wrong, "reason": reason}
+    listed = gates[: inbox_queries.MAX_BATCH]
+    context = {"refusal": wrong, "reason": reason, "gates": listed}
     return render(request, "approvals/batch.html", context, status=409)
 
 
@@ -316,7 +318,8 @@ def _render_batch(
 ) -> HttpResponse:
     """Render the page; without any request that may be ticked, say why."""
     if not table.alike:
-        return _render_refusal(request, _explain_all_apart(table))
+        gates = [row.gate for row in table.apart]
+        return _render_refusal(request, _explain_all_apart(table), gates)
     standing = stop_rows.load_live_stops(request.membership.project)
     counts = _count_votes(table)
     for row in table.rows:
@@ -342,6 +345,7 @@ def _render_batch(
         "is_final": any(gate.reversibility == "irreversible" for gate in gates),
         "requested_from": (first_us := min(gate.requested_at_us for gate in gates)),
         "requested_to": (last_us := max(gate.requested_at_us for gate in gates)),
+        "requested_lately": now_us() - first_us < DAY_US,
         "is_spread": last_us - first_us > _SPREAD_US,
         "agents": len({gate.agent_id for gate in gates}),
         "sessions": len({gate.session_id for gate in gates}),

@@ -27,7 +27,7 @@ from approvals.policies import policy_inputs
 from approvals.policies.engine import Requirement
 from approvals.review import card, changed_requests, form_token
 from approvals.review.form_token import TICK_NAMES, VOTE_FORM, PageSnapshot
-from approvals.review.shown_checks import arrange_checks
+from approvals.review.shown_checks import Finding, arrange_checks
 from approvals.views import drafts
 from approvals.views.inbox import gate_context, load_gate_of_request
 from approvals.voting import votes
@@ -353,7 +353,7 @@ def _render_confirm(
             "effect": gate.effect,
             "card": context.card,
             "verb": labels.VOTE_ANSWER_LABELS[draft["answer"]][1],
-            "checks": context.checks,
+            "warnings": [Finding(result, "") for result in context.checks if result.is_warning],
             "review": arrange_checks(context.card, context.checks),
             "warning_count": sum(result.is_warning for result in context.checks),
             "despite": context.is_warned,

@@ -10,9 +10,10 @@ import pytest
 
 from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import CheckedRequest
-from approvals.checks.outliers import compare_set, cut_middle, find_outliers
+from approvals.checks.outliers import compare_set, find_outliers
 from approvals.checks.quantities import parse_quantity
 from approvals.inbox.batch_table import BatchRow, build_batch_table
+from web.untrusted_text import cut_middle
 
 NOW_US = 1_795_000_000_000_000
 SESSION, AGENT = uuid4(), uuid4()
@@ -347,10 +348,13 @@ def test_ids_and_words_are_no_quantities(text: Any) -> None:
 
 def test_long_values_are_cut_in_the_middle() -> None:
     text = "arn:aws:s3:::" + "x" * 80 + "-production"
-    assert cut_middle(text).startswith("arn:aws:s3")
-    assert cut_middle(text).endswith("production")
-    assert len(cut_middle(text)) == 48
-    assert cut_middle("short") == "short"
+    assert cut_middle(text, 48).startswith("arn:aws:s3")
+    assert cut_middle(text, 48).endswith("-production")
+    assert len(cut_middle(text, 48)) == 48
+    assert cut_middle("short", 48) == "short"
+    assert cut_middle("customers/" + "x" * 60 + "@northwind-audit.com", 40).endswith(
+        "…northwind-audit.com"
+    )
 
 
 def test_the_batch_names_contradicted_phrases_by_letters() -> None:

@@ -350,3 +350,11 @@ def test_within_a_reversibility_dangers_come_first(
     links = re.findall(r'<h3><a href="([^"]+)"', rita.page(reverse("inbox")))
     assert links[:3] == [url_of(irreversible), url_of(volumes[-1]), url_of(volumes[0])]
     assert links[-1] == url_of(early)
+
+
+def test_a_refused_set_links_its_requests(inbox: InboxScenario, rita: Reviewer) -> None:
+    inbox.declare("close", "irreversible")
+    gates = [clean(inbox, f"i-{number}") for number in range(2)]
+    html = choose(rita, *gates, status=409)
+    assert all(f'href="{url_of(gate)}">{gate}</a>' in html for gate in gates)
+    assert "irreversible, high risk" in plainly(html)

@@ -231,9 +231,11 @@ def test_to_assume_the_worst_is_asked_once(
         with checks_report(results):
             assert plain(rita.page(url_of(mail))).lower().count("assume the worst") == 1
     target = {"repository": "web", "ref": "refs/heads/main", "environment": "staging"}
-    told = inbox.gate(inbox.plan("told", tool="mail.send", arguments={"to": "a"}, target=target))
+    complete = inbox.gate(
+        inbox.plan("complete", tool="mail.send", arguments={"to": "a"}, target=target)
+    )
     with checks_report(()):
-        html = plain(rita.page(url_of(told)))
+        html = plain(rita.page(url_of(complete)))
     assert "Assume the worst of what is unknown." in html
     assert "Not provided" not in html
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from approvals.checks.claims.named_values import build_word_set
 from approvals.checks.claims.shell_commands import read_commands
 from approvals.diff.from_arguments import extract_changes
+from approvals.diff.path_classes import CLASS_BY_NAME, classify_path
 from approvals.diff.unified import FileDiff
 
 MAX_PATHS: Final = 2_000  # of one request
@@ -33,65 +34,30 @@ _TEST_NAMES: Final = re.compile(
     r"|.*\.snap|tests?\.\w+|codecov\.yml|\.coveragerc",
     re.IGNORECASE,
 )
-_LOCKS: Final = re.compile(
-    r"package-lock\.json|npm-shrinkwrap\.json|yarn\.lock|pnpm-lock\.yaml|bun\.lockb?|deno\.lock"
-    r"|poetry\.lock|uv\.lock|pdm\.lock|pipfile\.lock|requirements.*\.lock|cargo\.lock|go\.sum"
-    r"|gemfile\.lock|composer\.lock|mix\.lock|pubspec\.lock|flake\.lock|podfile\.lock"
-    r"|gradle\.lockfile|packages\.lock\.json|\.terraform\.lock\.hcl",
-    re.IGNORECASE,
-)
-_MANIFESTS: Final = re.compile(
-    r"package\.json|pyproject\.toml|requirements.*\.(?:txt|in)|pipfile|setup\.(?:py|cfg)|cargo\.toml"
-    r"|go\.mod|gemfile|composer\.json|pom\.xml|build\.gradle(?:\.kts)?|mix\.exs|.*\.csproj",
-    re.IGNORECASE,
-)
-_CI: Final = re.compile(
-    r"(?:^|/)(?:\.github/(?:workflows|actions)/.+|\.gitlab-ci\.ya?ml|\.gitlab/ci/.+|jenkinsfile[^/]*"
-    r"|\.circleci/.+|azure-pipelines[^/]*\.ya?ml|\.buildkite/.+|\.travis\.ya?ml|\.drone\.ya?ml"
-    r"|bitbucket-pipelines\.ya?ml|cloudbuild\.ya?ml|\.woodpecker/.+|\.tekton/.+)$",
-    re.IGNORECASE,
-)
-_SECRETS: Final = re.compile(
-    r"\.env(?:\.(?!example|sample|template|dist)[\w.-]+)?|.*\.(?:pem|key|p12|pfx|jks|keystore)"
-    r"|id_(?:rsa|ed25519|ecdsa)|credentials(?:\.\w+)?|secrets?\.\w+|\.npmrc|\.pypirc|\.netrc",
-    re.IGNORECASE,
-)
-_PERMISSIONS: Final = re.compile(r"codeowners|rbac.*\.ya?ml|iam.*\.(?:json|ya?ml|tf)", re.I)
-_MIGRATIONS: Final = re.compile(r"(?:^|/)(?:migrations?|migrate|alembic/versions)/", re.IGNORECASE)
-_CONTAINERS: Final = re.compile(r"(?:.*\.)?dockerfile(?:\..*)?|(?:docker-)?compose.*\.ya?ml", re.I)
 _CODE: Final = build_word_set(
     "py pyi js jsx mjs cjs ts tsx go rs java kt kts scala rb php c h cc cpp hpp cs swift m mm ex"
     " exs erl hs ml clj dart lua pl pm r jl sh bash zsh ps1 bat sql vue svelte css scss less"
     " html htm erb jinja j2 tmpl proto graphql sol zig nim groovy gradle cmake mk asm s"
 )
 _INFRASTRUCTURE: Final = build_word_set("tf tfvars hcl bicep")
-_CONFIGURATION: Final = build_word_set(
-    "yaml yml json json5 toml ini cfg conf properties xml env plist service"
-)
-_BINARIES: Final = build_word_set(
-    "exe dll so dylib bin jar war whl gz tgz zip tar 7z class o a wasm db sqlite pyc apk"
-)
 _STYLES: Final = build_word_set("css scss sass less styl pcss html htm vue svelte")
 _LOCALES: Final = build_word_set("locale locales i18n l10n lang langs translations messages")
 _TRANSLATED: Final = build_word_set("po pot mo xliff xlf arb strings ftl")
-_DANGEROUS: Final = build_word_set(
-    "production secret ci permissions migration infrastructure lock manifest container binary"
-)
-_PRODUCTION: Final = frozenset(("production", "prod"))
 
 # Class of a file -> how a sentence counts it: one of it, several of it.
 CLASS_WORDS: Final[dict[str, tuple[str, str]]] = {
     "production": ("production values", "production values"),
     "secret": ("a secrets file", "secrets files"),
     "ci": ("a CI workflow", "CI workflows"),
-    "permissions": ("a permissions file", "permissions files"),
+    "release": ("a build file", "build files"),
+    "permission": ("a permissions file", "permissions files"),
+    "deployment": ("deployment files", "deployment files"),
+    "hook": ("a hook", "hooks"),
     "migration": ("a database migration", "database migrations"),
-    "infrastructure": ("infrastructure code", "infrastructure code"),
     "lock": ("a lock file", "lock files"),
     "manifest": ("a dependency list", "dependency lists"),
-    "container": ("a container file", "container files"),
     "binary": ("a binary", "binaries"),
-    "code": ("a source file", "source files"),
+    "source": ("a source file", "source files"),
     "test": ("a test", "tests"),
     "configuration": ("a configuration file", "configuration files"),
     "docs": ("a document", "documents"),
@@ -115,45 +81,39 @@ class ChangedPaths:
 
 
 def classify_file(path: str) -> str:
-    """Return the class of a path, a key of CLASS_WORDS: the most dangerous that fits."""
+    """Return the class of a path, a key of CLASS_WORDS.
+
+    It is that of the diff (approvals/diff/path_classes.py), except that claims count more files as
+    documents and tests, and that a file of which nothing is known is no source.
+    """
     path = normalize_path(path)
-    name = path.rpartition("/")[2]
-    folders = [folder.casefold() for folder in path.split("/")[:-1]]
-    ending = name.rpartition(".")[2].casefold() if "." in name else ""
-    if _CI.search(path) and ending not in _DOCS_ENDINGS:
-        return "ci"
-    if _LOCKS.fullmatch(name):
-        return "lock"
+    name, folders, ending = _split_path(path)
+    listed = classify_path(path)
+    if listed.name in ("ci", "lock"):
+        return listed.name
     if _is_docs(name, folders, ending):
         return "docs"
-    if _SECRETS.fullmatch(name) and not _TEST_FOLDERS.intersection(folders):
-        return "secret"
     if _is_test(name, folders):
         return "test"
-    if _is_production(folders, name, ending):
-        return "production"
-    if _PERMISSIONS.fullmatch(name):
-        return "permissions"
-    if _MIGRATIONS.search(path):
-        return "migration"
-    if _MANIFESTS.fullmatch(name):
-        return "manifest"
-    if _CONTAINERS.fullmatch(name):
-        return "container"
-    for file_class, endings in (
-        ("infrastructure", _INFRASTRUCTURE),
-        ("code", _CODE),
-        ("configuration", _CONFIGURATION),
-        ("binary", _BINARIES),
-    ):
-        if ending in endings:
-            return file_class
-    return "code" if name.casefold() in ("makefile", "rakefile", "justfile") else "other"
+    if listed.is_dangerous:
+        return listed.name
+    if listed.name == "configuration" and ending not in _CODE:
+        return listed.name
+    return "source" if ending in _CODE else "other"
 
 
 def is_dangerous_path(path: str) -> bool:
     """Return True for production values, CI, secrets, migrations and the like."""
-    return classify_file(path) in _DANGEROUS
+    listed = CLASS_BY_NAME.get(classify_file(path))
+    return listed is not None and listed.is_dangerous
+
+
+def is_code_path(path: str) -> bool:
+    """Return True for sources, and for what runs: build files, CI, migrations, infrastructure."""
+    ending = _split_path(normalize_path(path))[2]
+    return (
+        classify_file(path) in ("source", "migration", "release", "ci") or ending in _INFRASTRUCTURE
+    )
 
 
 def is_docs_path(path: str) -> bool:
@@ -219,7 +179,7 @@ def _is_docs(name: str, folders: list[str], ending: str) -> bool:
     in_docs = bool(_DOCS_FOLDERS.intersection(folders))
     if in_docs:
         return ending not in _CODE
-    return ending == "txt" and not _MANIFESTS.fullmatch(name) and name not in _PLAIN_TEXT
+    return ending == "txt" and classify_path(name).name != "manifest" and name not in _PLAIN_TEXT
 
 
 _PLAIN_TEXT: Final = frozenset(("CMakeLists.txt", "robots.txt", "constraints.txt", "runtime.txt"))
@@ -229,13 +189,11 @@ def _is_test(name: str, folders: list[str]) -> bool:
     return bool(_TEST_FOLDERS.intersection(folders)) or _TEST_NAMES.fullmatch(name) is not None
 
 
-def _is_production(folders: list[str], name: str, ending: str) -> bool:
-    if ending in _CODE:  # code of production only
-        return name.rpartition(".")[0].casefold() in _PRODUCTION
-    words = re.findall(r"[a-z]+", name.casefold())
-    return any(_PRODUCTION.intersection(re.findall(r"[a-z]+", folder)) for folder in folders) or (
-        bool(_PRODUCTION.intersection(words)) and ending in _CONFIGURATION | _INFRASTRUCTURE
-    )
+def _split_path(path: str) -> tuple[str, list[str], str]:
+    """Return name, folders and ending of a path; folders and ending in lower case."""
+    *folders, name = path.split("/")
+    ending = name.rpartition(".")[2].casefold() if "." in name else ""
+    return name, [folder.casefold() for folder in folders], ending
 
 
 _PATH_LISTS: Final = build_word_set(

@@ -12,6 +12,7 @@ from approvals.checks.claims.claimed_files import (
     ChangedPaths,
     classify_file,
     describe_classes,
+    is_code_path,
     is_dangerous_path,
     is_docs_path,
     is_picture,
@@ -40,7 +41,7 @@ def compare_files(evidence: ClaimEvidence, claim: Claim) -> Contradiction | None
         "config": ("not config only", lambda path: not _is_code_file(path), "not configuration"),
         "styles": ("not styles only", is_style_path, "not styles"),
         "translations": ("not translations only", is_translation_path, "not translations"),
-        "no_code": ("changes code", lambda path: not _is_code_path(path), "code"),
+        "no_code": ("changes code", lambda path: not is_code_path(path), "code"),
         "no_dependencies": ("changes dependencies", lambda path: classify_file(path) != "lock",
                             "lock files"),
         "no_ci": ("changes CI", lambda path: classify_file(path) != "ci", "CI workflows"),
@@ -77,11 +78,7 @@ def compare_touched_docs(evidence: ClaimEvidence, claim: Claim) -> Contradiction
 
 
 def _is_code_file(path: str) -> bool:
-    return classify_file(path) in ("code", "migration", "binary")
-
-
-def _is_code_path(path: str) -> bool:
-    return classify_file(path) in ("code", "migration", "infrastructure", "container", "ci")
+    return classify_file(path) in ("source", "migration", "binary")
 
 
 _SINGULARS: Final = {

@@ -725,7 +725,7 @@ def test_only_names_that_were_used_often_enough_are_candidates(agent: Caller) ->
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("written", "shown", "known"),
+    ("written", "shown", "usual"),
     [
         ("DE89370400440530213000", "DE89370400440530213000", "DE89370400440532013000"),
         ("DE89 3704 0044 0530 2130 00", "DE89370400440530213000", "DE89370400440532013000"),
@@ -733,10 +733,10 @@ def test_only_names_that_were_used_often_enough_are_candidates(agent: Caller) ->
     ],
 )
 def test_an_account_is_shown_in_the_case_in_which_it_was_written(
-    agent: Caller, written: str, shown: str, known: str
+    agent: Caller, written: str, shown: str, usual: str
 ) -> None:
     run_effect(agent, {"iban": "DE89370400440532013000"}, 3)
     (result,) = check(agent, {"iban": written})
     requested, older = result.compared
-    assert (requested.value, older.value) == (shown, known)
+    assert (requested.value, older.value) == (shown, usual)
     assert [shown[at] for at in requested.marked] == ["0", "2"]
