@@ -154,10 +154,11 @@ def find_tail_start(text: str) -> int:
 
 
 def cut_middle(text: str, most: int) -> str:
-    """Return `text` in at most `most` characters: its head, `…` and its tail."""
+    """Return `text` in at most `most` characters: its head, `…` and a third to a half as tail."""
     if len(text) <= most:
         return text
-    start = max(find_tail_start(text), len(text) - most // 2)
+    start = min(find_tail_start(text), len(text) - most // 3)
+    start = max(start, len(text) - most // 2)
     return f"{text[: most - 1 - (len(text) - start)]}…{text[start:]}"
 
 
