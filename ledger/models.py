@@ -574,6 +574,8 @@ class Tool(models.Model):
     fields = models.JSONField(default=dict, blank=True)
     # Conditions on arguments that raise class, reversibility or risk (ledger/tools/raises.py).
     raises = models.JSONField(default=list, blank=True)
+    # Usage lines of the shell commands that are its calls (shell/usage_lines.py).
+    shell = models.JSONField(default=list, blank=True)
     breaker_failures = models.IntegerField(null=True)  # consecutive failures that pause its plans
     breaker_pause_s = models.IntegerField(null=True)
     declared_at = models.DateTimeField(auto_now=True)

@@ -83,6 +83,7 @@ _FORGETTING: Final = frozenset(
         "wait",
     }
 )
+_REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 # Words before a command that leave it to the shell to find functions and aliases.
 _KEYWORDS: Final = frozenset({"time", "noglob", "nocorrect", "coproc"})
 _OPERATORS: Final = frozenset(
@@ -424,6 +425,7 @@ class _Walk:
         return read
 
     def _read_heredoc(self, node: tree_sitter.Node, scope: _Scope, read: "_Redirect") -> None:
+        self._check_heredoc(node)
         literal = False
         strips = False
         text: str | None = ""
@@ -458,6 +460,39 @@ class _Walk:
             text = "\n".join(line.lstrip("\t") for line in text.split("\n"))
         if read.stdin is None:
             read.stdin = Stdin(True, text)
+
+    def _check_heredoc(self, node: tree_sitter.Node) -> None:
+        """Refuse a here document whose end the grammar sees elsewhere than a shell does.
+
+        The grammar also ends it at a line that only begins with its delimiter, or is indented.
+        """
+        parts = {child.type: child for child in node.children}
+        start, body, end = (
+            parts.get(kind) for kind in ("heredoc_start", "heredoc_body", "heredoc_end")
+        )
+        if start is None or end is None:
+            raise _GaveUpError("a here document is not understood")
+        pieces = re.sub(r"['\"]", "", _text(start)).replace("\\", "")
+        root = node
+        while root.parent is not None:
+            root = root.parent
+        source, offset = root.text or b"", root.start_byte
+        last, after = end.start_byte - offset, start.end_byte - offset
+        line = source[source.rfind(b"\n", 0, last) + 1 :].partition(b"\n")[0]
+        first = source.find(b"\n", after) + 1
+        lines = source[first:last].split(b"\n")[:-1]
+        strips = "<<-" in parts
+        if strips:
+            line, lines = line.lstrip(b"\t"), [item.lstrip(b"\t") for item in lines]
+        delimiter = pieces.encode("utf-8", "surrogatepass")
+        if (
+            line != delimiter
+            or delimiter in lines
+            or any(item.lstrip(b"\t") == delimiter for item in lines if strips)
+            or (body is not None and body.start_byte - offset < first)
+            or b"\\\n" in source[after:first]
+        ):
+            raise _GaveUpError("the end of a here document is not certain")
 
     def _expand_heredoc(self, node: tree_sitter.Node, scope: _Scope) -> str | None:
         source = _text(node)
@@ -666,6 +701,7 @@ class _Walk:
         words: list[Word] = []
         assignments: list[tuple[str, Word]] = []
         targets: list[Word] = []
+        _check_gaps(node)
         for child in node.children:
             if child.type == "variable_assignment":
                 name, value = self._read_assignment(child, scope)
@@ -1112,6 +1148,18 @@ class _Redirect:
     targets: list[Word] = field(default_factory=list)
     after: list[tree_sitter.Node] = field(default_factory=list)
     pipes: list[tree_sitter.Node] = field(default_factory=list)
+
+
+def _check_gaps(node: tree_sitter.Node) -> None:
+    """Refuse two words without a blank between, which a shell reads as one."""
+    source = node.text or b""
+    end = None
+    for child in node.children:
+        if end is not None and child.type not in _REDIRECTS:
+            gap = source[end - node.start_byte : child.start_byte - node.start_byte]
+            if not gap.replace(b"\\\n", b""):
+                raise _GaveUpError("where a word ends is not certain")
+        end = None if child.type in _REDIRECTS else child.end_byte
 
 
 def find_output(invocation: Invocation) -> str | None:

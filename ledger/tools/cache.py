@@ -47,6 +47,7 @@ class CachedDeclaration(NamedTuple):
     telling: Sequence[str] = ()
     fields: Mapping[str, str] = MappingProxyType({})
     raises: tuple[RaiseCondition, ...] = ()
+    shell: Sequence[str] = ()  # usage lines of the shell commands that are its calls
     raised: RaisedSeverity = NOTHING_RAISED  # what the arguments of the call raised
 
     def raise_for(self, arguments: Any) -> "CachedDeclaration":

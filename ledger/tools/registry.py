@@ -29,6 +29,7 @@ _COLUMNS = (
     "telling",
     "fields",
     "raises",
+    "shell",
 )
 
 

@@ -18,12 +18,14 @@ from db.yaml_reader import (
     expect_integer,
     expect_mapping,
     expect_sequence,
+    expect_text,
     make_document_error,
 )
 from ledger import states
 from ledger.tools import predicates_yaml
 from ledger.tools.raises import RAISED_KEYS
 from ledger.verdicts.table import PROBEABLE_CLASSES
+from shell.usage_lines import UsageError, parse_usage
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_TOOLS: Final = 1000
@@ -37,6 +39,8 @@ MAX_PROBES: Final = 100
 MAX_TELLING: Final = 6
 MAX_FIELDS: Final = 16  # of one tool
 MAX_RAISES: Final = 50
+MAX_SHELL_LINES: Final = 50  # of one tool
+MAX_SHELL_CHARACTERS: Final = 500
 FIELD_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _KEYS: Final = (
     "class",
@@ -53,6 +57,7 @@ _KEYS: Final = (
     "telling",
     "fields",
     "raises",
+    "shell",
 )
 
 
@@ -76,6 +81,7 @@ class ToolDeclaration:
     telling: Sequence[str] = ()  # paths of the arguments that tell requests apart
     fields: Mapping[str, str] = field(default_factory=dict)  # search field -> path
     raises: Sequence[Mapping[str, Any]] = ()  # conditions that raise the severity
+    shell: Sequence[str] = ()  # usage lines of the shell commands that are its calls
 
 
 def parse_tools_yaml(text: str) -> list[ToolDeclaration]:
@@ -132,6 +138,7 @@ def _declaration(name: str, node: Node) -> ToolDeclaration:
         raises=_raises(values["raises"], label, tool_class, reversibility)
         if "raises" in values
         else [],
+        shell=_shell(values["shell"], label) if "shell" in values else [],
         **_limits(values, label),
         **_recovery(values, label, tool_class),
     )
@@ -162,6 +169,28 @@ def _fields(node: Node, label: str) -> dict[str, str]:
                 " beginning with a letter.",
             )
     return {name: predicates_yaml.read_path(named[name], label) for name in sorted(named)}
+
+
+def _shell(node: Node, label: str) -> list[str]:
+    """Return the usage lines of the commands that are calls of a tool."""
+    label = f"shell of {label}"
+    lines: list[str] = []
+    for item in expect_sequence(node, label, MAX_SHELL_LINES):
+        line = " ".join(expect_text(item, label, MAX_SHELL_CHARACTERS).split())
+        try:
+            usage = parse_usage(line)
+        except UsageError as error:
+            raise make_document_error(item, f"a line in {label} {error}") from error
+        if line in lines:
+            raise make_document_error(item, f"{label} has {line!r} twice; remove one.")
+        if not usage.literals and not usage.positions and usage.rest is None and not usage.options:
+            raise make_document_error(
+                item,
+                f"{label} has {line!r}, which takes no words; write `{line} WORDS...` for every"
+                " call of this program.",
+            )
+        lines.append(line)
+    return lines
 
 
 def _raises(node: Node, label: str, tool_class: str, reversibility: str) -> list[dict[str, Any]]:
