@@ -367,9 +367,9 @@ def read_awk(
     arguments: _Arguments, effect: str, _context: CommandContext
 ) -> tuple[_Arguments, str]:
     """Refuse awk programs that run commands or connect."""
-    program = arguments.get("program")
-    if "file" in arguments:
-        return arguments, LOCAL
+    program = arguments.get("code")
+    if "file" in arguments:  # a program that is not shown
+        return arguments, RUNS
     if is_unknown_value(program):
         return arguments, RUNS
     text = " ".join(_as_list(program))
@@ -390,6 +390,8 @@ def read_sed(
         if is_unknown_value(files) and (not words or re.search(r"[$`]", words[0])):
             scripts = files
         elif words:
+            if words[0] == "" and len(words) > 1:  # the suffix of BSD: sed -i '' SCRIPT
+                words.pop(0)
             arguments["script"] = scripts = words[0]
             if not is_unknown_value(files):
                 arguments["files"] = words[1:]
@@ -399,7 +401,9 @@ def read_sed(
         or any(_SED_RUNS.search(text) for text in _as_list(scripts))
     ):
         return arguments, RUNS
-    return arguments, LOCAL if arguments.get("in_place") else effect
+    return arguments, LOCAL if "suffix" in arguments or re.search(
+        r"\bw\s*[\w./]", " ".join(_as_list(scripts))
+    ) else effect
 
 
 def list_texts(values: Iterable[Any]) -> list[str]:
@@ -656,7 +660,8 @@ def read_plain(
         )
         harmless = is_unknown_value(words) and not any(map(graver.fullmatch, listed))
         return arguments, LOCAL if harmless or not runs else RUNS
-    if context.program in _SECOND_WRITES and len(_as_list(words)) > 1:
+    paths = [word for word in listed if not re.fullmatch(r"-.*|\d+", word)]
+    if context.program in _SECOND_WRITES and len(paths) > 1:
         return arguments, LOCAL
     return arguments, effect
 

@@ -15,6 +15,7 @@ OUTSIDE: Final = frozenset({CHANGES, DESTROYS, RUNS, UNPARSED})
 # Tools of parts that no usage line maps.
 READ_TOOL: Final = "shell.read"
 EDIT_TOOL: Final = "shell.edit"
+DELETE_TOOL: Final = "shell.delete"
 CODE_TOOL: Final = "shell.code"
 RUN_TOOL: Final = "shell.run"
 UNPARSED_TOOL: Final = "shell.unparsed"

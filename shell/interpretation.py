@@ -1098,9 +1098,7 @@ class _Walk:
         else:
             value = scope.variables[name]
         if value is None or value.value is None:
-            if value is not None and value.prefix and quoted:
-                return Piece(None, quoted, source=text)
-            return unknown
+            return unknown if value is None else unknown._replace(prefix=value.prefix)
         if "*" in value.value or "?" in value.value or "[" in value.value:
             return Piece(value.value, quoted=True) if quoted else unknown
         return Piece(value.value, quoted, from_variable=True)

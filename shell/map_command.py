@@ -15,6 +15,7 @@ from shell.argument_readers import parse_host
 from shell.effects import (
     CHANGES,
     CODE_TOOL,
+    DELETE_TOOL,
     EDIT_TOOL,
     EFFECTS,
     LOCAL,
@@ -44,6 +45,10 @@ _REMOTE_COMMANDS: Final = {
     "docker.exec": False,
     "docker.run": False,
 }
+# Modules of Python that are called like another program.
+_PYTHON_MODULES: Final = frozenset(
+    {"code", "test", "time", "timeit", "this", "trace", "cmd", "base64", "uu"}
+)
 _Facts = dict[str, dict[str, str]]
 
 
@@ -140,6 +145,7 @@ def _map_invocation(
 ) -> list[CommandPart]:
     if invocation.reason:
         return [_build_unclear(invocation.text, invocation.reason)]
+    invocation = _enter_module(invocation, mapping)
     name = invocation.program
     words = invocation.words
     if name == ">":
@@ -173,10 +179,27 @@ def _map_invocation(
             why += ", but the program may be another"
     elif tool == EDIT_TOOL and effect == READS:
         tool = READ_TOOL
+    if tool in (READ_TOOL, EDIT_TOOL) and effect == LOCAL:
+        tool = DELETE_TOOL if arguments.get("delete") is True else EDIT_TOOL
     parts = [_build_part(invocation, tool, arguments, effect, why, call)]
     if tool in _REMOTE_COMMANDS:
         parts = _follow_remote(parts[0], mapping, nesting)
     return [_add_git_facts(part, invocation, cwd) for part in parts[:1]] + parts[1:]
+
+
+def _enter_module(invocation: Invocation, mapping: ShellMapping) -> Invocation:
+    """Read `python -m twine upload x` as `twine upload x`."""
+    words = invocation.words
+    if not invocation.program.startswith(("python", "pypy")):
+        return invocation
+    for at in range(1, len(words) - 1):
+        value = words[at].value or ""
+        module = words[at + 1].value or ""
+        if value == "-m" and mapping.has_program(module) and module not in _PYTHON_MODULES:
+            return replace(invocation, words=words[at + 1 :], trusted=True)
+        if not value.startswith("-") or value == "-c":
+            break
+    return invocation
 
 
 def _show_unmapped(invocation: Invocation) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Piece(NamedTuple):
     quoted: bool = False
     from_variable: bool = False  # its blanks divide words, its braces and quotes mean nothing
     source: str = ""
+    prefix: str = ""  # the known beginning of an unknown text
 
 
 class TooManyWordsError(Exception):
@@ -105,7 +106,7 @@ def _join_field(pieces: Sequence[Piece], text: str) -> Word:
         if piece.text is None:
             shown = "".join(item.source if item.text is None else item.text for item in pieces)
             splits = any(item.text is None and not item.quoted for item in pieces)
-            return Word(None, shown or text, value, splits)
+            return Word(None, shown or text, value + piece.prefix, splits)
         value += piece.text
     if any(not piece.quoted and _GLOB.search(piece.text or "") for piece in pieces) or (
         any("[" in (piece.text or "") for piece in pieces if not piece.quoted)

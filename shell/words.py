@@ -60,5 +60,5 @@ def show_word(word: Word) -> Any:
 def show_words(words: Sequence[Word]) -> Any:
     """Return the values of words as a list, or one object if any of them is unknown."""
     if any(word.value is None for word in words):
-        return describe_unknown([word.text for word in words])
+        return describe_unknown([word.value or word.text for word in words])
     return [word.value for word in words]

@@ -266,6 +266,8 @@ def _join_words(words: Sequence[Word]) -> Word:
 
 def _unwrap_shell(words: Sequence[Word]) -> list[Inner]:
     at, reads_command, reads_stdin = 0, False, False
+    if any(re.fullmatch(r"-[a-z]*n[a-z]*", word.value or "") for word in words[:1]):
+        return []  # -n only checks the syntax
     while at < len(words):
         word = words[at]
         if word.value is None and word.may_be_option:
