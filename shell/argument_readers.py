@@ -150,6 +150,8 @@ def read_http(
         kept["host"] = hosts[0]
     elif urls:
         kept["host"] = describe_unknown(" ".join(texts))
+    if isinstance(kept["url"], str):
+        kept["url"] = strip_password(kept["url"])
     kept["data"] = bool(sends)
     kept |= {name: arguments[name] for name in ("output", "config", "others") if name in arguments}
     if not unclear and method in _SAFE_METHODS:
@@ -169,6 +171,7 @@ def parse_host(url: str) -> str:
 
 def read_sql(arguments: _Arguments, effect: str, context: CommandContext) -> tuple[_Arguments, str]:
     """Tell the statements of psql, mysql and sqlite3, and whether they only read."""
+    read_database_url(arguments)
     statements = arguments.pop("sql", None)
     texts = _as_list(statements)
     unknown = is_unknown_value(statements)
@@ -186,12 +189,30 @@ def read_sql(arguments: _Arguments, effect: str, context: CommandContext) -> tup
     return arguments, READS if known_reads else effect
 
 
+def read_database_url(arguments: _Arguments) -> None:
+    """Tell host, user and database of `postgres://user:password@host/database`."""
+    text = arguments.get("database")
+    if not isinstance(text, str) or "://" not in text:
+        return
+    try:
+        parts = urlsplit(text)
+        host, user = parts.hostname, parts.username
+    except ValueError:
+        return
+    arguments["database"] = parts.path.strip("/")
+    if host:
+        arguments.setdefault("host", host)
+    if user:
+        arguments.setdefault("user", user)
+
+
 def read_redis(
     arguments: _Arguments, effect: str, _context: CommandContext
 ) -> tuple[_Arguments, str]:
     """Tell whether a Redis command reads or deletes."""
-    words = arguments.get("statement")
-    listed = _as_list(words)
+    words = arguments.pop("words", [])
+    listed = [*_as_list(arguments.pop("verb", None)), *_as_list(words)]
+    arguments["statement"] = " ".join(listed)
     if is_unknown_value(words) or not listed:
         return arguments | {"reads_only": False}, effect
     reads = sql_text.is_reading_redis(listed)
@@ -205,6 +226,7 @@ def read_mongo(
     arguments: _Arguments, effect: str, _context: CommandContext
 ) -> tuple[_Arguments, str]:
     """Tell whether what mongosh evaluates is one known read."""
+    read_database_url(arguments)
     texts = _as_list(arguments.get("sql"))
     reads = (
         bool(texts)
@@ -268,7 +290,8 @@ def read_copy(
             or "Command" in words_of_rsh[0]
         ):
             return arguments, RUNS
-    if is_unknown_value(paths) or not words:
+    is_local = bool(words) and all(word.startswith(("/", "./", "../")) for word in words)
+    if (is_unknown_value(paths) and not is_local) or not words:
         return arguments | {"direction": "unknown"}, effect
     remote = [match for word in words if (match := _match_remote(word))]
     if not remote:
@@ -406,6 +429,11 @@ def read_sed(
     ) else effect
 
 
+def strip_password(text: str) -> str:
+    """Return a URL without the user and the password in it."""
+    return re.sub(r"(://)[^/@\s]*@", r"\1", text)
+
+
 def list_texts(values: Iterable[Any]) -> list[str]:
     """Return all known texts of several arguments."""
     return [text for value in values for text in _as_list(value)]
@@ -464,6 +492,9 @@ def read_git(arguments: _Arguments, effect: str, context: CommandContext) -> tup
         for text in unlisted
     ):
         runs_code = True
+    for name in ("remote", "url", "repository"):
+        if isinstance(arguments.get(name), str):
+            arguments[name] = strip_password(arguments[name])
     if "refs" in arguments or "remote" in arguments:
         refs = arguments.get("refs")
         if is_unknown_value(refs):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from shell.argument_readers import parse_host
+from shell.argument_readers import strip_password
 from shell.effects import (
     CHANGES,
     CODE_TOOL,
@@ -30,7 +30,7 @@ from shell.effects import (
 )
 from shell.interpretation import MAX_NESTING, Invocation, interpret_command
 from shell.mapping import MappedCall, ShellMapping
-from shell.words import describe_unknown, is_unknown_value, show_word, show_words
+from shell.words import is_unknown_value, show_words
 from shell.wrappers import UnclearError
 
 MAX_PARTS: Final = 50  # in arguments; more are counted
@@ -49,6 +49,10 @@ _REMOTE_COMMANDS: Final = {
 _PYTHON_MODULES: Final = frozenset(
     {"code", "test", "time", "timeit", "this", "trace", "cmd", "base64", "uu"}
 )
+_API_REPOSITORY: Final = re.compile(r"/?repos/([^/{}]+/[^/{}?]+)")
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+# As long as the API takes them; a longer ref is not told, so that it may be any.
+_FACT_CHARACTERS: Final = {"environment": 64, "resource": 300, "repository": 200, "remote": 200}
 _Facts = dict[str, dict[str, str]]
 
 
@@ -315,6 +319,10 @@ def _add_git_facts(part: CommandPart, invocation: Invocation, cwd: str) -> Comma
         else:
             target["remote"] = {"value": value, "source": "command: remote"}
             target.pop("repository", None)
+    endpoint = arguments.get("endpoint")
+    match = _API_REPOSITORY.match(endpoint) if isinstance(endpoint, str) else None
+    if match and "repository" not in target:
+        target["repository"] = {"value": match[1], "source": "command: endpoint"}
     if part.tool == "git.push":
         text = _build_ref_text(arguments)
         if text:
@@ -326,8 +334,7 @@ def show_remote(remote: Any) -> str:
     """Return the name or URL of a remote without user and password."""
     if is_unknown_value(remote):
         return str(remote["unknown"])
-    text = str(remote)
-    return re.sub(r"(://)[^/@]*@", r"\1", text)
+    return strip_password(str(remote))
 
 
 def _build_ref_text(arguments: dict[str, Any]) -> str:
@@ -352,7 +359,13 @@ def _merge_targets(gravest: CommandPart, parts: Sequence[CommandPart]) -> _Facts
         if part.effect in OUTSIDE:
             for fact, value in part.target.items():
                 target.setdefault(fact, value)
-    return target
+    return {
+        fact: {
+            "value": _UNPRINTABLE.sub(" ", value["value"])[: _FACT_CHARACTERS.get(fact)],
+            "source": value["source"],
+        }
+        for fact, value in target.items()
+    }
 
 
 def _cut_value(value: Any) -> Any:
@@ -362,14 +375,3 @@ def _cut_value(value: Any) -> Any:
     if isinstance(value, list):
         return [_cut_value(item) for item in value[:200]]
     return value
-
-
-__all__ = [
-    "CommandPart",
-    "MappedCommand",
-    "describe_unknown",
-    "list_command_parts",
-    "map_command",
-    "parse_host",
-    "show_word",
-]

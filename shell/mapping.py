@@ -163,7 +163,8 @@ def _build_call(
     name, effect = tool.name, tool.effect
     for reader in tool.readers:
         arguments, effect = READERS[reader](arguments, effect, context)
-    if effect == READS and tool.read_tool:
+    only_reads = effect == READS or (effect == LOCAL and is_graver(tool.effect, LOCAL))
+    if only_reads and tool.read_tool:
         name = tool.read_tool
     destroying = [word for word in tool.destroys if is_set(arguments, word)]
     if destroying and is_graver(DESTROYS, effect):

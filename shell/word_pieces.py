@@ -108,6 +108,8 @@ def _join_field(pieces: Sequence[Piece], text: str) -> Word:
             splits = any(item.text is None and not item.quoted for item in pieces)
             return Word(None, shown or text, value + piece.prefix, splits)
         value += piece.text
+    if "://" in value:  # no file is called like a URL
+        return Word(value, text if len(pieces) == 1 else value)
     if any(not piece.quoted and _GLOB.search(piece.text or "") for piece in pieces) or (
         any("[" in (piece.text or "") for piece in pieces if not piece.quoted)
         and "]" in value
