@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test check proxy bench slow evaluate lock format schema recorded visual morning screenshots clean browser
+.PHONY: help install demo run test check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -68,6 +68,9 @@ recorded: .venv/.tests ## count how often checks of requests warn of the recorde
 	@folder=$$(mktemp -d /var/tmp/gatebook-recorded-XXXXXX) && trap "rm -rf $$folder" EXIT && \
 		export GATEBOOK_VAR=$$folder DATABASE_URL= && $(BIN)/python manage.py setup >/dev/null && \
 		$(BIN)/python manage.py check_recorded_plans $(DATA) $(ARGS)
+
+commands: .venv/.tests ## measure how shell commands of the recorded sessions in DATA=<folder> are understood
+	@$(BIN)/python manage.py check_recorded_commands $(DATA) $(ARGS)
 
 visual: .venv/.tests browser ## take pictures of every page into var/visual, about 10 minutes; BEFORE=<git ref> compares their layout with that ref's
 	@$(BIN)/python -m tests.visual $(if $(BEFORE),--before $(BEFORE)) $(ARGS)
