@@ -448,6 +448,7 @@ _SAFE_CONFIG: Final = re.compile(
     r"|index|feature|submodule|blame|i18n|pack|checkout|credential\.usehttppath|receive|transfer|lfs\.(?:concurrenttransfers|skipdownloaderrors))\b.*",
     re.IGNORECASE,
 )
+_UNKNOWN_SIGNS: Final = tuple("$`*?[({")  # how the text of a word begins that is not known
 _PAGERS: Final = ("cat", "", "less", "true", "less -R", "more")
 
 
@@ -498,8 +499,10 @@ def read_git(arguments: _Arguments, effect: str, context: CommandContext) -> tup
     if "refs" in arguments or "remote" in arguments:
         refs = arguments.get("refs")
         if is_unknown_value(refs):
-            for name in ("force", "delete"):
-                arguments.setdefault(name, refs)
+            texts = _as_list(refs)
+            for name, sign in (("force", "+"), ("delete", ":")):
+                if any(text.startswith(sign) or text[:1] in _UNKNOWN_SIGNS for text in texts):
+                    arguments.setdefault(name, refs)
         else:
             words = _as_list(refs)
             if words:
