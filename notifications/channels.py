@@ -20,6 +20,7 @@ from db.errors import ChangeRefused
 from notifications import outbound_http
 from notifications.models import NotificationChannel
 
+BODY_FORMS = ("plain", "cloudevents")
 TOPIC_FLAGS = ("requests", "rulings", "expiries", "violations", "stuck")
 
 
@@ -39,14 +40,18 @@ def add_channel(
     *,
     person: User | None = None,
     minimum_risk: str = "low",
+    body_form: str = "plain",
     **topics: bool,
 ) -> NotificationChannel:
     """Add a channel for `target` (an e-mail address or a URL). Raises ChangeRefused.
 
+    `body_form` is `plain`, or `cloudevents` for a webhook that receives CloudEvents.
     `person` owns the address: they are also notified of decisions on their own requests and votes,
     and when their own sessions are stuck.
     """
     _validate_channel(kind, target, minimum_risk)
+    if body_form not in BODY_FORMS or (body_form != "plain" and kind != "webhook"):
+        raise ChangeRefused("Only a webhook can receive CloudEvents. Choose the kind webhook.")
     if person is not None and not project.memberships.filter(user=person).exists():
         raise ChangeRefused(
             f"{person.get_username()} is not a member of {project.name}. Choose a member."
@@ -57,7 +62,12 @@ def add_channel(
     if standing.exists():
         raise ChangeRefused(f"{target} is already a channel. Change it in the list.")
     channel = NotificationChannel(
-        project=project, kind=kind, target=target, minimum_risk=minimum_risk, person=person
+        project=project,
+        kind=kind,
+        target=target,
+        minimum_risk=minimum_risk,
+        person=person,
+        body_form=body_form,
     )
     channel.created_by, channel.created_at_us = user, now_us()
     for name in TOPIC_FLAGS:
@@ -122,6 +132,7 @@ def _record_entry(
 ) -> int:
     facts: dict[str, str | int | None] = {
         "kind": channel.kind,
+        **({"body_form": channel.body_form} if channel.body_form != "plain" else {}),
         "minimum_risk": channel.minimum_risk,
         "enabled": int(channel.enabled),
         **{name: int(getattr(channel, name)) for name in TOPIC_FLAGS},

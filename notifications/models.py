@@ -20,6 +20,8 @@ class NotificationChannel(models.Model):
         Project, on_delete=models.PROTECT, related_name="notification_channels"
     )
     kind = models.CharField(max_length=7)
+    # What a webhook's body is: Gatebook's own JSON object, or a CloudEvent around it.
+    body_form = models.CharField(max_length=11, default="plain")
     target = models.CharField(max_length=300)  # an e-mail address or a URL
     # Owner of the address: also notified of decisions on their own requests and votes.
     person = models.ForeignKey(
@@ -51,6 +53,10 @@ class NotificationChannel(models.Model):
             models.CheckConstraint(
                 condition=Q(kind__in=statuses.CHANNEL_KINDS),
                 name="notification_channel_kind_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(body_form="plain") | Q(kind="webhook", body_form="cloudevents"),
+                name="notification_channel_form_is_known",
             ),
             models.CheckConstraint(
                 condition=~Q(target=""), name="notification_channel_has_a_target"

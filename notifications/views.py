@@ -27,6 +27,7 @@ KINDS = [
     ("email", "E-mail"),
     ("slack", "Slack or compatible"),
     ("webhook", "Webhook: signed ids for a program"),
+    ("cloudevents", "Webhook: signed CloudEvents for a program"),
 ]
 TOPICS = [
     ("requests", "Requests that need approval"),
@@ -100,11 +101,13 @@ def notifications_page(request: MemberRequest) -> HttpResponse:
         wanted = form.cleaned_data
         try:
             with transaction.atomic(durable=True):
+                is_cloudevents = wanted["kind"] == "cloudevents"
                 channel = channels.add_channel(
                     project,
-                    wanted["kind"],
+                    "webhook" if is_cloudevents else wanted["kind"],
                     wanted["target"].strip(),
                     request.user,
+                    body_form="cloudevents" if is_cloudevents else "plain",
                     person=wanted["person"],
                     minimum_risk=wanted["minimum_risk"],
                     **form.switches(),
@@ -220,4 +223,6 @@ def _load_channel(request: MemberRequest, channel: UUID) -> NotificationChannel:
 def _channel_row(channel: NotificationChannel) -> dict[str, Any]:
     topics = ", ".join(name for name in channels.TOPIC_FLAGS if getattr(channel, name))
     kind = dict(KINDS)[channel.kind].partition(":")[0].partition(",")[0]
+    if channel.body_form == "cloudevents":
+        kind = f"{kind}, CloudEvents"
     return {"channel": channel, "kind": kind, "topics": topics}

@@ -31,6 +31,8 @@ _PLAIN: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f]+")
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
+_BASE64: Final = re.compile(r"(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_TEXTS: Final = ("subject", "datacontenttype", "dataschema")
 _DATA: Final = ("data", "data_base64")
 _MAX_SESSION: Final = 200
 _MAX_SOURCE: Final = 160
@@ -131,10 +133,12 @@ def _check_event(event: dict[str, Any]) -> None:
             raise _build_problem(
                 "An attribute's name is not valid. Use only a to z and 0 to 9.", f"/{name[:64]}"
             )
-        if not isinstance(value, str | int | bool):
-            raise _build_problem(
-                f"The attribute `{name}` is not text, an integer or a boolean.", f"/{name}"
-            )
+        if not isinstance(value, str if name in _TEXTS else str | int | bool):
+            allowed = "text" if name in _TEXTS else "text, an integer or a boolean"
+            raise _build_problem(f"The attribute `{name}` is not {allowed}.", f"/{name}")
+    packed = event.get("data_base64", "")
+    if not isinstance(packed, str) or not _BASE64.fullmatch(packed):
+        raise _build_problem("`data_base64` is not base64. Encode the bytes.", "/data_base64")
     if "data" in event and "data_base64" in event:
         raise _build_problem("`data` and `data_base64` exclude each other. Send only one.", "/data")
 

@@ -45,7 +45,14 @@ _MESSAGE: Final = build_object_schema(
     sent_at_us=_NUMBER,
     read_at_us={"type": ["integer", "null"]},
 )
-_PLAIN_TEXT = {"type": "string", "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]+$"}
+_OPTIONAL_TEXT = {"type": ["string", "null"]}
+_TIME = {
+    "type": ["string", "null"],
+    "description": "RFC 3339, from 1970 on",
+    "pattern": "^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3])"
+    "(:[0-5][0-9]){2}(\\.[0-9]{1,9})?(Z|[+-](0[0-9]|1[0-2]):[0-5][0-9])$(?!\\n)",
+}
+_PLAIN_TEXT = {"type": "string", "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]+$(?!\\n)"}
 
 RESPONSE_SCHEMAS: Final[dict[str, Any]] = {
     "Problem": build_object_schema(
@@ -191,14 +198,15 @@ RESPONSE_SCHEMAS: Final[dict[str, Any]] = {
             "source": _PLAIN_TEXT,
             "type": _PLAIN_TEXT,
         },
-        time=_TEXT,
-        subject=_TEXT,
-        datacontenttype=_TEXT,
-        dataschema=_TEXT,
-        sessionid=_TEXT,
+        time=_TIME,
+        subject=_OPTIONAL_TEXT,
+        datacontenttype=_OPTIONAL_TEXT,
+        dataschema=_OPTIONAL_TEXT,
+        sessionid={"type": ["string", "integer", "boolean", "null"]},
         data={},
-        data_base64=_TEXT,
-    ),
+        data_base64={"type": "string", "pattern": "^([A-Za-z0-9+/]{4}){0,9999}$(?!\\n)"},
+    )
+    | {"not": {"required": ["data", "data_base64"]}},
     "BatchAnswer": build_object_schema(
         {
             "accepted": _NUMBER,

@@ -159,6 +159,7 @@ _REPORTED: Final = frozenset(
         "effect.failed",
         "effect.probed",
         "effect.superseded",
+        "span.recorded",
         "artifact.recorded",
         "decision.recorded",
         "decision.concluded",

@@ -24,7 +24,7 @@ from tests.config.row_snapshot import Kept
 COMMANDS = [
     endpoint.path
     for endpoint in ENDPOINTS
-    if endpoint.method == "post" and endpoint.path != "/events"
+    if endpoint.method == "post" and endpoint.path not in ("/events", "/cloudevents")
 ]
 BOUNDED = settings(
     max_examples=40,

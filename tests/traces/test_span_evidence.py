@@ -11,6 +11,7 @@ from django.utils import timezone
 from approvals.models import Gate
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
+from pages.effects import data
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.traces.conftest import PROTOBUF, Exporter, count_spans, read_partial
@@ -176,6 +177,10 @@ def test_a_span_meets_the_effect_that_its_agent_recorded(agent: Caller, exporter
     body = json.loads(Body.objects.get(entry=entry).text)
     assert (body["result"], body["outcome"]) == ("pushed", "ok")
     assert not Attempt.objects.exists()
+    (shown,) = [
+        row for row in data.load_entry_page(Effect.objects.get()).rows if row.entry == entry
+    ]
+    assert shown.is_known_kind
 
 
 def test_a_span_does_not_settle_an_attempt_of_unknown_outcome(
