@@ -26,6 +26,7 @@ from evaluation.bench import (
     pages,
     resume,
     search,
+    span_batches,
     write_contention,
 )
 from evaluation.bench.installation import (
@@ -79,6 +80,7 @@ QUICK = Size(1, 5, 12, (2_000, 10_000), 3, 5, 250, 3, 5, 50, 10, 1_000, 2_000)
 _spent: dict[str, int] = {}  # seconds, by database and part
 PARTS = (
     "batch",
+    "traces",
     "command",
     "heartbeats",
     "memory",
@@ -154,7 +156,7 @@ def measure(
     """
     with provide_cluster(vendor, folder, cluster) as cluster_at:
         fresh = install(vendor, folder / "fresh", cluster_at)
-        if {"batch", "command", "heartbeats", "memory", "busy"} & set(parts):
+        if {"batch", "traces", "command", "heartbeats", "memory", "busy"} & set(parts):
             _measure_writing(report, clone(fresh, "measured"), size, parts)
         if "gates" in parts:
             with _record_time(vendor, "gates"), serve(clone(fresh, "inbox")) as server:
@@ -194,8 +196,11 @@ def _measure_writing(
     report: Report, measured: Installation, size: Size, parts: Sequence[str]
 ) -> None:
     floors = batches.clone_targets(measured) if "batch" in parts else []
-    if {"batch", "command", "heartbeats"} & set(parts):
+    if {"batch", "traces", "command", "heartbeats"} & set(parts):
         with serve(measured) as server:
+            if "traces" in parts:
+                with _record_time(measured.vendor, "traces"):
+                    span_batches.measure(report, server, rounds=size.rounds, batches=size.batches)
             if "batch" in parts:
                 with _record_time(measured.vendor, "batch"):
                     batches.measure(

@@ -47,13 +47,24 @@ TINY = Size(
 )
 # Each database runs the parts that can fail only there, with as few servers as possible.
 PARTS = {
-    "sqlite": ("batch", "command", "heartbeats", "memory", "busy", "resume", "gates", "upkeep"),
+    "sqlite": (
+        "batch",
+        "traces",
+        "command",
+        "heartbeats",
+        "memory",
+        "busy",
+        "resume",
+        "gates",
+        "upkeep",
+    ),
     "postgresql": ("read", "cards"),
 }
 NAMED = {
     "sqlite": (
         "batch mixed: CPU",
         "batch split: × that floor",
+        "spans: × own batches",
         "command: p99",
         "20 sessions with heartbeats every 1 s: CPU",
         "memory: last tenth against first",
