@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ("accounts", "0001_initial"),
-        ("ledger", "0004_code_host_confirmations"),
+        ("ledger", "0006_code_host_confirmations"),
     ]
 
     operations = [

@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0001_initial"),
         ("agent_sessions", "0001_initial"),
-        ("ledger", "0003_used_names"),
+        ("ledger", "0005_tool_shell"),
     ]
 
     operations = [
