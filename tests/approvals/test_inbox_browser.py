@@ -272,7 +272,7 @@ def test_flags_have_shape_and_text_and_link_to_the_earlier_denial(
     for n, shape in ((0, "#failed"), (1, "#hours")):
         expect(flags.nth(n).locator("use")).to_have_attribute("href", shape)
     page.goto(live_inbox.gate_url("asked-again"))
-    expect(page.locator(".gate")).to_contain_text(re.compile(r"Denied \d+ s ago by sam"))
+    expect(page.locator(".gate")).to_contain_text(re.compile(r"Denied \d+\ss ago by sam"))
     expect(page.locator(".findings")).to_contain_text("“we do not mail at night”")
     page.locator(".findings a").first.click()
     expect(page).to_have_url(live_inbox.gate_url("refused"))
