@@ -22,6 +22,7 @@ from investigation.history import moment as history_moment
 from investigation.history import past_exemptions as replayed
 from investigation.history.moment import CutError, JournalCut
 from investigation.query import exemption_uses
+from journal import sent_meta
 from ledger.models import Effect
 from pages.history import data
 from pages.timeline import views as lanes_views
@@ -150,10 +151,21 @@ def _render_as_of(
             "then": past,
             "place": place,
             "erased_since": getattr(past, "erased_since", set()),
+            "meta": _load_past_meta(live, moment),
         }
         return render(request, f"pages/history/{name}.html", context)
 
     return _respond_as_of(request, live, name, began, show)
+
+
+def _load_past_meta(live: Any, moment: JournalCut) -> str:
+    """Return what the agent had sent along with a session or an effect by then."""
+    if isinstance(live, Session):
+        meta = sent_meta.load_session_meta(live.id, until=moment.position)
+    else:
+        effect = live.effect_id if isinstance(live, Gate) else live.id
+        meta = sent_meta.load_effect_meta(effect, until=moment.position)
+    return sent_meta.format_meta(meta)
 
 
 def _respond_as_of(

@@ -42,7 +42,7 @@ def test_later_sends_add_keys_and_replace_values_and_conflict_with_nothing(agent
 def test_meta_and_call_ids_are_found_by_index(agent: Caller) -> None:
     session = agent.session(meta={"cwd": "/a"})
     effect = agent.plan(call_id="c1")
-    asked = [
+    asked: list[tuple[str, Callable[[], object]]] = [
         ("entry_of_description", lambda: sent_meta.load_session_meta(session["id"])),
         ("entry_by_effect", lambda: sent_meta.load_effect_meta(effect["id"])),
         ("effect_by_call", lambda: agent.get("/effects/s-1;call_id=c1")),

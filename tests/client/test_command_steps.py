@@ -61,8 +61,8 @@ def test_what_waits_and_what_is_refused_have_codes_of_their_own(terminal: Termin
     assert (code, denied["answer"]) == (77, "blocked")
     with own_port() as port:  # without a listener
         address = f"http://127.0.0.1:{port}"
-        words = ("--patience", "0.2", *plan, "shell", "--key", "x")
-        code, unavailable = step(terminal, *words, url=address)
+        tried = ("--patience", "0.2", *plan, "shell", "--key", "x")
+        code, unavailable = step(terminal, *tried, url=address)
     assert (code, unavailable["answer"]) == (69, "unavailable")
 
 
