@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser
+.PHONY: help install demo run test test-agents check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -39,6 +39,9 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 	GATEBOOK_VAR=var/check DATABASE_URL= $(BIN)/python manage.py makemigrations --check --dry-run
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
+
+test-agents: .venv/.tests .venv/.client .venv/agents/.installed ## test with the real Claude Code, Codex and Gemini CLI and scripted models; npm installs them into .venv/agents
+	$(BIN)/python -m pytest -q tests/hooks/real $(ARGS)
 
 proxy: .venv/.tests .venv/.client ## run Gatebook behind a real nginx with docs/examples/nginx.conf (as root with apt, nginx is installed)
 	@command -v nginx >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
@@ -113,6 +116,12 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 .venv/.client: client/pyproject.toml | .venv/bin/python
 	@$(BIN)/python -c 'import pathlib, sysconfig; \
 		(pathlib.Path(sysconfig.get_path("purelib")) / "gatebook_client.pth").write_text(str(pathlib.Path("client").resolve()))'
+	@touch $@
+
+# The coding agents of `make test-agents`, in the versions that the tests know.
+.venv/agents/.installed: tests/hooks/real/agents.txt | .venv/bin/python
+	@command -v npm >/dev/null || { echo "Node.js with npm is missing. Install it, then run make test-agents again." >&2; exit 1; }
+	@npm install --no-fund --no-audit --prefix .venv/agents $$(cat tests/hooks/real/agents.txt)
 	@touch $@
 
 # A browser of the system is preferred; as root with apt it is installed, elsewhere playwright fetches one. The headless

@@ -111,6 +111,12 @@ def _make_parser() -> argparse.ArgumentParser:
         help="prints the remote's reference, after the command",
     )
     wrap.add_argument("--why", default="", help="reason shown to reviewers")
+    wrap.add_argument(
+        "--arguments",
+        default="",
+        metavar="JSON",
+        help="arguments of the effect as it was planned; their `command` is what -- bash -c runs",
+    )
     wrap.add_argument("--repository", default="")
     wrap.add_argument("--ref", default="")
     wrap.add_argument("--environment", default="")

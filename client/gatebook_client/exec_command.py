@@ -7,6 +7,7 @@ tool (see watcher.py): from then on the effect may be repeated.
 """
 
 import argparse
+import json
 import os
 import secrets
 import signal
@@ -29,6 +30,7 @@ NOT_FOUND, NOT_RUN = 127, 126
 FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGQUIT)  # the terminal signals the command too
 TIMED_OUT = 124
+SHELLS = ("bash", "sh")  # whose text --arguments may name as the command
 LIFETIME_S = 300  # of a request of an undeclared tool
 KEY_ENV_NAME = "GATEBOOK_REMOTE_KEY"
 
@@ -65,6 +67,7 @@ def run(client: Client, options: argparse.Namespace) -> int:
             raise ValueError(
                 f"The argument {os.fsencode(argument)!r} is not UTF-8. Gatebook stores UTF-8 only"
             )
+    arguments = _read_arguments(options.arguments, command)
     names = ("repository", "ref", "environment", "resource")
     target = {name: value for name in names if (value := getattr(options, name))}
     _check_timeout(client, options)
@@ -104,7 +107,7 @@ def run(client: Client, options: argparse.Namespace) -> int:
         try:
             performed = s.perform(
                 options.tool,
-                {"command": command},
+                arguments,
                 act,
                 probe=probe if options.probe else None,
                 key=options.key,
@@ -161,6 +164,25 @@ def _withdraw(session: Session, call_id: str) -> None:
         session.http.post(f"/effects/{planned.effect}/supersede", {})
     with suppress(GatebookError):
         session.end("cancelled")
+
+
+def _read_arguments(text: str, command: list[str]) -> Json:
+    """Return the arguments of the effect: those given, or the command itself.
+
+    Given arguments name the command too, so that nothing else runs under them than they say.
+    """
+    if not text:
+        return {"command": command}
+    try:
+        arguments = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"--arguments is not JSON: {error}") from None
+    is_shell = len(command) == 3 and command[0] in SHELLS and command[1] == "-c"
+    if not isinstance(arguments, dict) or not is_shell or arguments.get("command") != command[2]:
+        raise ValueError(
+            "--arguments is a JSON object whose `command` is the text of -- bash -c TEXT"
+        )
+    return arguments
 
 
 def _is_text(argument: str) -> bool:

@@ -28,7 +28,12 @@ from hooks.coding_agents.call_intents import CallIntent
 from hooks.coding_agents.hook_answers import HookAnswer
 from hooks.coding_agents.hook_events import HookEvent
 from hooks.coding_agents.hook_facts import record_status
-from hooks.coding_agents.hook_sessions import build_fact_key, build_origin, ensure_session
+from hooks.coding_agents.hook_sessions import (
+    build_fact_key,
+    build_meta,
+    build_origin,
+    ensure_session,
+)
 from hooks.coding_agents.rewritten_calls import rewrite_input
 from ledger import permissions
 from ledger.circuit_breakers import CircuitOpen
@@ -265,6 +270,14 @@ def _plan(case: _Case, effect_key: str, row: EffectRow | None = None) -> Command
     return result
 
 
+def build_call_meta(event: HookEvent, intent: CallIntent) -> dict[str, Any]:
+    """Return what people see beside a plan: the client's tool, and where its target is from."""
+    meta: dict[str, Any] = {"client": event.client, "client_tool": event.tool}
+    if intent.sources:
+        meta["target_sources"] = intent.sources
+    return meta | build_meta(event)
+
+
 def _build_plan_body(case: _Case, effect_key: str) -> dict[str, Any]:
     """Return the stored body of a plan, with what people see of it."""
     event, intent = case.event, case.intent
@@ -289,8 +302,7 @@ def _build_plan_body(case: _Case, effect_key: str) -> dict[str, Any]:
         "why": intent.why,
         "free_text": intent.free_text,
         "target": named,
-        "target_sources": intent.sources,
-        "client_tool": event.tool,
+        "meta": build_call_meta(event, intent),
     }
     return {name: value for name, value in body.items() if value not in ("", [], {}, None)} | {
         "arguments": intent.arguments
@@ -304,7 +316,9 @@ def _answer_planned(case: _Case, result: CommandResult) -> HookAnswer:
         return HookAnswer("deny", result.refusal.sentence)
     answer = permissions.agent_answer(row, result.open_effect)
     if answer == "proceed":
-        if case.options.rewrites and case.intent.is_mapped and case.intent.changes_outside:
+        # A secret that was redacted is missing in the intent, so that no command can repeat it.
+        is_exact = case.intent.is_mapped and not case.call.redactions
+        if case.options.rewrites and is_exact and case.intent.changes_outside:
             return _rewrite(case, row)
         return _dispatch(case, row)
     if answer == "wait":

@@ -16,7 +16,7 @@ from hooks.coding_agents.call_results import CallResult
 from hooks.coding_agents.hook_events import HookEvent
 from hooks.coding_agents.hook_facts import build_fact, record_facts
 from hooks.coding_agents.hook_sessions import build_fact_key, build_origin, ensure_session
-from hooks.coding_agents.planned_calls import build_effect_key
+from hooks.coding_agents.planned_calls import build_call_meta, build_effect_key
 from journal.models import Entry
 from ledger import commands
 from ledger.models import Attempt, Effect
@@ -207,6 +207,7 @@ def _record_evidence(
             "tool": intent.tool,
             "arguments": intent.arguments,
             "free_text": intent.free_text,
+            "meta": build_call_meta(event, intent),
         }
         if event.call_id:
             planned["call_id"] = event.call_id

@@ -12,6 +12,7 @@ from hooks.coding_agents.call_intents import CallIntent
 from hooks.coding_agents.hook_events import HookEvent
 
 PROGRAM: Final = "gatebook exec"
+WAIT_S: Final = 60  # for a permission that was withdrawn after the answer
 _EFFECT_KEY: Final = re.compile(r"^gatebook exec --session \S+ --key '?([!-&(-~]{1,300}?)'? ")
 
 
@@ -22,7 +23,7 @@ def rewrite_input(
     arguments = json.dumps(intent.arguments, separators=(",", ":"), ensure_ascii=False)
     words = ("--session", session_key, "--key", effect_key, "--tool", intent.tool)
     options = " ".join(shlex.quote(word) for word in (*words, "--arguments", arguments))
-    command = f"{PROGRAM} {options} -- bash -c {shlex.quote(intent.command)}"
+    command = f"{PROGRAM} {options} --wait {WAIT_S} -- bash -c {shlex.quote(intent.command)}"
     return {**event.input, "command": command}
 
 
