@@ -32,6 +32,7 @@ class AgentSettings:
     matched_events: tuple[str, ...]  # events whose groups name the tools that they are for
     matcher: str
     timeout_unit: int  # in a second
+    takes_input: bool  # an answer may replace the command of a call
 
     def locate_file(self, project: Path | None) -> Path:
         """Return the settings file of a project folder, or of the user."""
@@ -63,6 +64,7 @@ AGENT_SETTINGS = {
         ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
         "*",
         1,
+        True,
     ),
     "codex": AgentSettings(
         "codex",
@@ -76,6 +78,7 @@ AGENT_SETTINGS = {
         ("PreToolUse", "PostToolUse"),
         "*",
         1,
+        False,
     ),
     "gemini": AgentSettings(
         "gemini",
@@ -89,6 +92,7 @@ AGENT_SETTINGS = {
         ("BeforeTool", "AfterTool"),
         ".*",
         1000,
+        True,
     ),
 }
 
@@ -104,9 +108,12 @@ def make_hook_command(agent: str, connection: str, *, portable: bool, gate: bool
         if portable
         else [sys.executable, "-I", "-S", str(Path(__file__).with_name("hook_start.py"))]
     )
-    command = shlex.join([*words, agent, "--connection", connection])
+    words += [agent, "--connection", connection]
     if not gate:
-        return command
+        return shlex.join(words)
+    if AGENT_SETTINGS[agent].takes_input:
+        words.append("--rewrite")
+    command = shlex.join(words)
     return f"{command} || {{ echo 'gatebook hook did not run: the call is blocked' >&2; exit 2; }}"
 
 

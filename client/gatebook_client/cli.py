@@ -12,6 +12,10 @@ from importlib import import_module
 SEPARATE_COMMANDS: dict[str, tuple[str, str]] = {
     "hook": ("gatebook_client.hook_command", "pass one hook of a coding agent to Gatebook"),
     "connect": ("gatebook_client.connect_command", "let a coding agent ask before each call"),
+    "mcp-permissions": (
+        "gatebook_client.mcp_permissions_command",
+        "serve the permission prompt of Claude Code",
+    ),
     "mcp-proxy": ("gatebook_client.mcp_proxy_command", "hold the tool calls of an MCP server"),
 }
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from gatebook_client import exec_command, search_command
 from gatebook_client.cli import SEPARATE_COMMANDS
 from gatebook_client.client import Client
+from gatebook_client.connections import load_connection
 from gatebook_client.errors import GatebookError, PermissionRefused, Refused, ServerUnavailable
 from gatebook_client.step_commands import (
     NOT_NOW,
@@ -44,9 +45,8 @@ def run_command_line(tokens: list[str]) -> int:
     options = _make_parser().parse_args(tokens[:separator])
     options.command = tokens[separator + 1 :]
     try:
-        client = Client(
-            options.url, options.token, patience_s=options.patience, on_wait=exec_command.print_wait
-        )
+        url, token = load_connection(options.connection, url=options.url, token=options.token)
+        client = Client(url, token, patience_s=options.patience, on_wait=exec_command.print_wait)
         run: Callable[[Client, argparse.Namespace], int] = options.run
         return run(client, options)
     except ServerUnavailable as error:
@@ -80,6 +80,13 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--url", default="", help="default: GATEBOOK_URL")
     parser.add_argument("--token", default="", help="default: GATEBOOK_TOKEN")
+    parser.add_argument(
+        "--connection",
+        default="",
+        metavar="NAME",
+        help="address and token that `gatebook connect` stored; default: GATEBOOK_CONNECTION, or"
+        " default",
+    )
     parser.add_argument(
         "--patience", type=float, default=15.0, metavar="SECONDS", help="default: %(default)s"
     )

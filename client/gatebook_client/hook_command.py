@@ -14,7 +14,7 @@ import sys
 import time
 
 from gatebook_client import hook_spool
-from gatebook_client.connections import NAME_ENV_NAME, load_connection
+from gatebook_client.connections import DEFAULT_NAME, NAME_ENV_NAME, load_connection
 from gatebook_client.git_facts import read_git_facts
 from gatebook_client.plain_http import RequestFailed, parse_object, send_request
 
@@ -24,16 +24,30 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 # Events of which a tool call waits for the answer.
 PRE_EVENTS = {"PreToolUse", "PermissionRequest", "BeforeTool"}
 DECISIONS = ("allow", "deny", "ask", "defer")
-USAGE = f"""usage: gatebook hook {{{",".join(AGENTS)}}} [--connection NAME] [--deadline SECONDS]
+USAGE = f"""usage: gatebook hook {{{",".join(AGENTS)}}} [--connection NAME] [--rewrite]
+                     [--deadline SECONDS]
 
 Reads one hook of the coding agent from standard input and prints Gatebook's answer. Without an
 answer in time (default: {DEADLINE_S:g} seconds), a call that waits for a decision is denied.
+--rewrite lets Gatebook replace shell commands that it understands by `gatebook exec`.
 """
 
 
 TYPE_CHECKING = False  # as in typing, which takes long to load
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+class Options:
+    """What the arguments of the command ask for; `wrong` says what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.agent = ""
+        self.connection = ""
+        self.deadline_s = DEADLINE_S
+        self.rewrites = False
+        self.wants_help = False
+        self.wrong = ""
 
 
 class HookFailed(Exception):
@@ -110,8 +124,8 @@ def main(arguments: list[str]) -> int:
 
     Returns 0, or 2 if nothing could be printed: the coding agents block the call at that code.
     """
-    agent, connection, deadline_s, wrong = _parse_arguments(arguments)
-    if wrong == "help":
+    options = _parse_arguments(arguments)
+    if options.wants_help:
         sys.stdout.write(USAGE)
         return 0
     answers: list[bytes] = []
@@ -123,25 +137,25 @@ def main(arguments: list[str]) -> int:
     def work() -> None:
         """Read and answer; a separate thread, because not every wait has a limit of its own."""
         try:
-            if wrong:
+            if options.wrong:
                 body = sys.stdin.buffer.read(MAX_BODY_BYTES)
-                hooks.append(Hook(agent, body))
-                raise HookFailed(wrong)
-            answers.append(_answer_hook(agent, connection, deadline_s, hooks, unsent))
+                hooks.append(Hook(options.agent, body))
+                raise HookFailed(options.wrong)
+            answers.append(_answer_hook(options, hooks, unsent))
         except HookFailed as error:
-            answers.append(_deny_bytes(agent, hooks, str(error)))
+            answers.append(_deny_bytes(options.agent, hooks, str(error)))
         except BaseException as error:
-            answers.append(_deny_bytes(agent, hooks, f"The hook failed: {error!r}."))
+            answers.append(_deny_bytes(options.agent, hooks, f"The hook failed: {error!r}."))
         finally:
             finished.release()
 
     _thread.start_new_thread(work, ())
-    finished.acquire(timeout=deadline_s)
+    finished.acquire(timeout=options.deadline_s)
     if not answers:
         for keep in unsent:
             keep()
-        sentence = f"Gatebook did not answer within {deadline_s:g} seconds."
-        answers.append(_deny_bytes(agent, hooks, sentence))
+        sentence = f"Gatebook did not answer within {options.deadline_s:g} seconds."
+        answers.append(_deny_bytes(options.agent, hooks, sentence))
     try:
         sys.stdout.buffer.write(answers[0] + b"\n")
         sys.stdout.buffer.flush()
@@ -150,29 +164,34 @@ def main(arguments: list[str]) -> int:
     os._exit(0)  # the thread may still wait for something that has no limit
 
 
-def _parse_arguments(arguments: list[str]) -> tuple[str, str, float, str]:
-    """Return agent, connection, deadline and what is wrong. argparse would take longer to load."""
-    agent, connection, deadline_s = "", "", DEADLINE_S
+def _parse_arguments(arguments: list[str]) -> Options:
+    """Return the options. argparse would take longer to load than the rest."""
+    options = Options()
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if word in ("-h", "--help"):
-            return agent, connection, deadline_s, "help"
-        if word == "--connection" and rest:
-            connection = rest.pop(0)
+            options.wants_help = True
+        elif word == "--rewrite":
+            options.rewrites = True
+        elif word == "--connection" and rest:
+            options.connection = rest.pop(0)
         elif word == "--deadline" and rest:
             try:
                 deadline_s = float(rest.pop(0))
             except ValueError:
-                return agent, connection, DEADLINE_S, "--deadline needs a number of seconds."
-            if not 0 < deadline_s <= 3600:
-                return agent, connection, DEADLINE_S, "--deadline is from 0 to 3600 seconds."
-        elif word in AGENTS and not agent:
-            agent = word
+                deadline_s = 0.0
+            if 0 < deadline_s <= 3600:
+                options.deadline_s = deadline_s
+            else:
+                options.wrong = "--deadline is a number of seconds from 0 to 3600."
+        elif word in AGENTS and not options.agent:
+            options.agent = word
         else:
-            return agent, connection, deadline_s, f"`gatebook hook` does not know {word!r}."
-    wrong = "" if agent else f"Name the coding agent: {', '.join(AGENTS)}."
-    return agent, connection, deadline_s, wrong
+            options.wrong = f"`gatebook hook` does not know {word!r}."
+    if not options.agent and not options.wrong:
+        options.wrong = f"Name the coding agent: {', '.join(AGENTS)}."
+    return options
 
 
 def _deny_bytes(agent: str, hooks: list[Hook], reason: str) -> bytes:
@@ -184,38 +203,33 @@ def _deny_bytes(agent: str, hooks: list[Hook], reason: str) -> bytes:
     return json.dumps(answer).encode()
 
 
-def _answer_hook(
-    agent: str,
-    connection: str,
-    deadline_s: float,
-    hooks: list[Hook],
-    unsent: "list[Callable[[], None]]",
-) -> bytes:
+def _answer_hook(options: Options, hooks: list[Hook], unsent: "list[Callable[[], None]]") -> bytes:
     """Return the bytes to print.
 
     Appends the hook to `hooks` as soon as it is read, and to `unsent` what keeps its report.
     """
-    until = time.monotonic() + deadline_s
+    until = time.monotonic() + options.deadline_s
     body = sys.stdin.buffer.read(MAX_BODY_BYTES + 1)
-    hook = Hook(agent, body[:MAX_BODY_BYTES])
+    hook = Hook(options.agent, body[:MAX_BODY_BYTES])
     hooks.append(hook)
     if len(body) > MAX_BODY_BYTES:
         raise HookFailed(f"The hook has more than {MAX_BODY_BYTES} bytes.")
     if not hook.fields:
         raise HookFailed("The hook is not a JSON object.")
-    name = connection or os.environ.get(NAME_ENV_NAME, "")
+    name = options.connection or os.environ.get(NAME_ENV_NAME, "")
     try:
         url, token = load_connection(name)
     except ValueError as error:
         raise HookFailed(str(error)) from error
-    path = f"/api/v1/hooks/{agent}"
+    path = f"/api/v1/hooks/{options.agent}"
     spool = hook_spool.get_spool_folder(url, name)
     # Half of the time at most goes into older reports.
-    _deliver_older(spool, url, token, time.monotonic() + deadline_s / 2)
+    _deliver_older(spool, url, token, time.monotonic() + options.deadline_s / 2)
     folder = hook.fields.get("cwd")
     facts = read_git_facts(folder if isinstance(folder, str) and folder else ".")
     # The server recognizes by its id a report that arrives twice, and knows how late it is.
     facts |= {"delivery": os.urandom(16).hex(), "occurred_us": time.time_ns() // 1000}
+    facts |= _read_client_facts(options, name)
     sent = hook.add_facts(facts)
 
     def keep(*, was_sent: bool = True) -> None:
@@ -224,7 +238,7 @@ def _answer_hook(
     unsent.append(keep)
     try:
         # A little earlier than the deadline, so that the answer is still printed.
-        left_s = max(until - time.monotonic() - min(0.5, deadline_s / 10), 0.05)
+        left_s = max(until - time.monotonic() - min(0.5, options.deadline_s / 10), 0.05)
         status, received = send_request("POST", url, path, token=token, body=sent, timeout_s=left_s)
     except (RequestFailed, ValueError) as error:
         was_sent = isinstance(error, RequestFailed) and error.sent
@@ -243,6 +257,23 @@ def _answer_hook(
         keep()
         raise HookFailed("The answer of Gatebook is not understood. Update gatebook-client.")
     return received.strip()
+
+
+def _read_client_facts(options: Options, connection: str) -> dict[str, object]:
+    """Return what the client can do with a call: put it off, or run it by `gatebook exec`."""
+    facts: dict[str, object] = {}
+    if os.environ.get("CLAUDE_CODE_ENTRYPOINT") == "sdk-cli":  # `claude -p`
+        facts["headless"] = True
+    # The command that replaces a call names no connection, and is looked up by PATH.
+    is_default = connection in ("", DEFAULT_NAME, os.environ.get(NAME_ENV_NAME, DEFAULT_NAME))
+    if options.rewrites and is_default and _is_on_path("gatebook"):
+        facts["rewrite"] = True
+    return facts
+
+
+def _is_on_path(program: str) -> bool:
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    return any(os.access(f"{folder}/{program}", os.X_OK) for folder in folders if folder)
 
 
 def _deliver_older(spool: str, url: str, token: str, until: float) -> None:

@@ -304,6 +304,9 @@ class Proxy:
             call_id = self._waiting_ids.get(counted) or f"{self._run}-{self._count}"
         name = self._name_tool(tool)
         claims = self._annotations.get(tool, {})
+        facts: Json = {"server": self.options.name, "tool": tool}
+        if claims:
+            facts["claims_of_server"] = claims
 
         def act(remote_key: str) -> Result:
             return self._forward_call(call, line, remote_key)
@@ -325,6 +328,7 @@ class Proxy:
                     key=effect_key,
                     call_id="" if effect_key else call_id,
                     tool_class=find_claimed_class(claims),
+                    meta={"mcp": facts},
                 )
                 self._waiting_ids.pop(counted, None)
                 self._answer_performed(call, performed)

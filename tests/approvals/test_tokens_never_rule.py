@@ -23,7 +23,10 @@ pytestmark = pytest.mark.django_db
 APP_LABELS: Final = ("agent_sessions", "ledger", "approvals", "auth")
 # What an agent may do for itself: read, and withdraw its own requests.
 OF_AGENTS: Final = {"gates", "gates/wait", "gates/<gate:gate>", "gates/<gate:gate>/cancel"}
-OPEN_TO_ALL: Final = {"healthz", "readyz", "help/", "help/glossary/", "sign-in/", "sign-out/"}
+OPEN_TO_ALL: Final = {
+    *("healthz", "readyz", "help/", "help/glossary/", "sign-in/", "sign-out/"),
+    "connect/claim/",  # of the command `gatebook connect`, which has a secret of its own
+}
 VERBS: Final = (
     *(
         "approve",

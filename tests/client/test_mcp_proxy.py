@@ -152,6 +152,10 @@ def test_a_call_is_recorded_and_everything_else_passes(place: Place) -> None:
     assert place.marks() == ["a", "failed"]
     (done,) = place.effects("mcp.free-a.append")
     assert (done["state"], done["outcome"]) == ("acknowledged", "ok")
+    plan = place.get(f"/effects/{done['id']}")
+    claims = {"destructiveHint": True, "idempotentHint": False}
+    facts = {"server": "free-a", "tool": "append", "claims_of_server": claims}
+    assert plan["meta"] == {"mcp": facts}
     (failed,) = place.effects("mcp.free-a.fail")
     assert (failed["state"], failed["outcome"]) == ("acknowledged", "error")
     session = place.get(f"/sessions/{done['session']}")
@@ -279,10 +283,10 @@ def test_a_key_in_meta_is_done_once(place: Place) -> None:
         async with place.client("free-c", "--session", "orders") as client:
             for _ in range(2):
                 result = await client.call_tool(*call, meta=meta)
-                assert not result.is_error
+                assert text_of(result) == "appended e"
         async with place.client("free-c", "--session", "orders") as client:
             result = await client.call_tool(*call, meta=meta)
-            assert not result.is_error
+            assert text_of(result) == "appended e"
 
     run(body)
     assert place.marks() == ["e"]
