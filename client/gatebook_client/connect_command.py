@@ -165,6 +165,10 @@ def _is_valid_token(url: str, token: str) -> bool:
         raise ConnectFailed(f"{url} does not answer ({error}).", UNAVAILABLE) from error
     if status in (401, 403):
         return False
+    if status >= 500:
+        raise ConnectFailed(
+            f"{url} answers with HTTP {status}. Its log has the cause.", UNAVAILABLE
+        )
     if status != 200 or "items" not in parse_object(body):
         raise ConnectFailed(f"The server at {url} is not a Gatebook (HTTP {status}).", UNAVAILABLE)
     return True
