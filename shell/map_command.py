@@ -36,6 +36,7 @@ from shell.wrappers import UnclearError
 MAX_PARTS: Final = 50  # in arguments; more are counted
 MAX_VALUE: Final = 4_000  # characters of one argument of a part
 _MAX_REF: Final = 200  # characters of the ref of a target
+ANY_REF: Final = "*"  # as accounts/git_refs.py calls it
 _WIDE_PUSHES: Final = ("all", "mirror", "tags", "follow_tags", "delete", "prune")
 _GIT_DIRECTORIES: Final = ("git_dir", "work_tree")
 # Tools that run a command elsewhere: the argument with its words, and whether a shell reads them.
@@ -51,7 +52,7 @@ _PYTHON_MODULES: Final = frozenset(
 )
 _API_REPOSITORY: Final = re.compile(r"/?repos/([^/{}]+/[^/{}?]+)")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
-# As long as the API takes them; a longer ref is not told, so that it may be any.
+# As long as the API takes them; a longer ref is told as any.
 _FACT_CHARACTERS: Final = {"environment": 64, "resource": 300, "repository": 200, "remote": 200}
 _Facts = dict[str, dict[str, str]]
 
@@ -338,18 +339,16 @@ def show_remote(remote: Any) -> str:
 
 
 def _build_ref_text(arguments: dict[str, Any]) -> str:
-    """Return what follows the remote, as `git_refs.parse_moved_refs` reads it; "" if unknown."""
-    refs = arguments.get("refs")
-    if is_unknown_value(refs) or any(
-        is_unknown_value(arguments.get(name)) for name in ("all", "mirror", "tags")
-    ):
-        return ""
+    """Return what follows the remote, as `git_refs.parse_moved_refs` reads it.
+
+    `*` is any ref: what cannot be told exactly. Empty if the push names none.
+    """
+    refs = arguments.get("refs", [])
+    if any(is_unknown_value(arguments.get(name)) for name in ("refs", "remote", *_WIDE_PUSHES)):
+        return ANY_REF
     words = ["--" + name.replace("_", "-") for name in _WIDE_PUSHES if arguments.get(name) is True]
-    if refs and arguments.get("delete") is True and all(ref.startswith(":") for ref in refs):
-        words.remove("--delete")
-    words += [*arguments.get("options", []), *(refs or [])]
-    text = " ".join(words)
-    return text if refs and len(text) <= _MAX_REF else ("" if not words or refs else text)
+    text = " ".join([*words, *arguments.get("options", []), *refs])
+    return text if len(text) <= _MAX_REF else ANY_REF
 
 
 def _merge_targets(gravest: CommandPart, parts: Sequence[CommandPart]) -> _Facts:

@@ -177,7 +177,9 @@ def test_an_unknown_value_is_an_object_that_equals_no_text() -> None:
     arguments = read('git push origin "$BRANCH"').arguments
     assert arguments["refs"] == {"unknown": ["$BRANCH"]}
     assert arguments["force"] == {"unknown": ["$BRANCH"]}  # it can be --force
-    assert "ref" not in read('git push origin "$BRANCH"').target
+    assert read('git push origin "$BRANCH"').target["ref"]["value"] == "*"
+    assert read("git push $WHERE").target["ref"]["value"] == "*"
+    assert read("git push origin " + "b" * 300).target["ref"]["value"] == "*"
     assert "force" not in read('git push origin "feature/$BRANCH"').arguments
 
 
