@@ -1,6 +1,7 @@
 """The official exporter of OpenTelemetry against a live server."""
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Status, StatusCode
 
 from tests.config.server import Server
+from tests.traces.conftest import count_spans
 from tests.traces.otlp_requests import to_json, to_protobuf, tool_span
 
 TOOL = {
@@ -117,6 +119,25 @@ def test_chunked_bodies_are_read_completely(live_server_process: Server) -> None
         assert header.startswith("HTTP/1.1 200 ")
         assert content == expected
         assert f"recorded={399 if not expected else 400}, repeated=0" in header
+
+
+def test_the_same_spans_from_two_exporters_at_once_are_recorded_once(
+    live_server_process: Server,
+) -> None:
+    token = live_server_process.token("twins")
+    body = to_protobuf([tool_span(n, trace="ab" * 16) for n in range(1, 301)])
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/x-protobuf"}
+    url = f"{live_server_process.url}/v1/traces"
+
+    def export(_number: int) -> dict[str, int]:
+        answer = httpx.post(url, content=body, headers=headers, timeout=60)
+        assert (answer.status_code, answer.content) == (200, b"")
+        return count_spans(answer)
+
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(export, range(4)))
+    assert sum(count["recorded"] for count in counts) == 300
+    assert sum(count["repeated"] for count in counts) == 900
 
 
 def test_a_body_larger_than_the_limit_is_refused_while_it_is_sent(
