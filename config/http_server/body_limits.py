@@ -15,6 +15,7 @@ from django.http import parse_cookie
 from accounts import tokens
 from api.endpoint import BATCH_BYTES
 from hooks.coding_agents.hook_bodies import HOOK_BYTES
+from hooks.repositories import source_addresses
 from traces.spans import REQUEST_BYTES
 
 AGENTS_PREFIXES: Final = ("/api/", "/v1/")
@@ -27,6 +28,8 @@ def find_most_bytes(path: str) -> int:
     """Return the largest body that any view at `path` reads."""
     if _ARTIFACT_BYTES.fullmatch(path):
         return max(settings.GATEBOOK_ARTIFACT_BYTES, BATCH_BYTES)
+    if (address := source_addresses.parse_source_address(path)) is not None:
+        return source_addresses.find_most_delivery_bytes(address)
     if path.startswith(_HOOKS_PREFIX):
         return HOOK_BYTES
     if path == TRACES_PATH:
@@ -37,9 +40,12 @@ def find_most_bytes(path: str) -> int:
 def is_known(path: str, authorization: str, cookie: str) -> bool:
     """Return whether a request has a valid token or, for pages, a sign-in.
 
-    Checks no permissions. Runs in a thread of the application and closes its database connection.
+    A code host sends no token: the address of a source is known if there is such a source. Checks
+    no permissions. Runs in a thread of the application and closes its database connection.
     """
     try:
+        if (address := source_addresses.parse_source_address(path)) is not None:
+            return source_addresses.has_source(address)
         if path.startswith(AGENTS_PREFIXES):
             return tokens.authenticate_token(authorization) is not None
         key = parse_cookie(cookie).get(settings.SESSION_COOKIE_NAME)

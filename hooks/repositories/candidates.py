@@ -26,7 +26,7 @@ MAX_REPOSITORIES: Final = 2_000
 _DAY_US: Final = 86_400_000_000
 
 
-def load_candidates(
+def load_effect_candidates(
     event: CodeHostEvent, facts: EventFacts, excluded: Collection[UUID]
 ) -> list[EffectFacts]:
     """Return the effects near an event as matching sees them.

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from hooks.repositories.event_facts import (
     EventFacts,
-    digest_text,
+    digest_written_text,
     read_id,
     read_number,
     read_object,
+    read_payload_text,
     read_sha,
     read_site,
-    read_text,
     read_time_us,
 )
 
@@ -39,11 +39,11 @@ def read_gitlab_event(event: str, payload: dict[str, Any]) -> EventFacts | None:
 
 def _common(payload: dict[str, Any]) -> dict[str, Any]:
     project, user = read_object(payload.get("project")), read_object(payload.get("user"))
-    email = read_text(user.get("email") or payload.get("user_email"), 200)
+    email = read_payload_text(user.get("email") or payload.get("user_email"), 200)
     return {
         "site": read_site(project.get("web_url")),
-        "repository": read_text(project.get("path_with_namespace"), 200).lower(),
-        "sender": read_text(user.get("username") or payload.get("user_username"), 200),
+        "repository": read_payload_text(project.get("path_with_namespace"), 200).lower(),
+        "sender": read_payload_text(user.get("username") or payload.get("user_username"), 200),
         "emails": (email,) if email and email.lower() != _REDACTED else (),
     }
 
@@ -51,7 +51,7 @@ def _common(payload: dict[str, Any]) -> dict[str, Any]:
 def _read_push(payload: dict[str, Any]) -> EventFacts:
     project = read_object(payload.get("project"))
     sha, before = read_sha(payload.get("after")), read_sha(payload.get("before"))
-    web = read_text(project.get("web_url"))
+    web = read_payload_text(project.get("web_url"))
     commits = payload.get("commits")
     last = read_object(commits[-1]) if isinstance(commits, list) and commits else {}
     url = f"{web}/-/commit/{sha}" if web and sha else ""
@@ -59,12 +59,12 @@ def _read_push(payload: dict[str, Any]) -> EventFacts:
         **_common(payload),
         kind="push",
         action="deleted" if not sha else "created" if not before else "updated",
-        ref=read_text(payload.get("ref")),
+        ref=read_payload_text(payload.get("ref")),
         sha=sha,
         before=before,
         created=not before,
         deleted=not sha,
-        title=read_text(last.get("message"), 120).partition("\n")[0],
+        title=read_payload_text(last.get("message"), 120).partition("\n")[0],
         url=url,
         references=tuple(filter(None, [sha, url])),
         is_action=True,
@@ -73,8 +73,8 @@ def _read_push(payload: dict[str, Any]) -> EventFacts:
 
 def _read_merge_request(payload: dict[str, Any]) -> EventFacts:
     request, common = read_object(payload.get("object_attributes")), _common(payload)
-    number, url = read_number(request.get("iid")), read_text(request.get("url"))
-    word = read_text(request.get("action"), 64)
+    number, url = read_number(request.get("iid")), read_payload_text(request.get("url"))
+    word = read_payload_text(request.get("action"), 64)
     # `oldrev` marks an update by a push to the source branch.
     is_pushed = word == "update" and bool(request.get("oldrev"))
     action = "synchronize" if is_pushed else _ACTIONS.get(word, word)
@@ -87,8 +87,8 @@ def _read_merge_request(payload: dict[str, Any]) -> EventFacts:
         base_ref=_branch(request.get("target_branch")),
         sha=read_sha(read_object(request.get("last_commit")).get("id")),
         number=number,
-        text_digest=digest_text(request.get("description")),
-        title=read_text(request.get("title"), 200),
+        text_digest=digest_written_text(request.get("description")),
+        title=read_payload_text(request.get("title"), 200),
         url=url,
         references=tuple(
             filter(
@@ -109,16 +109,16 @@ def _read_merge_request(payload: dict[str, Any]) -> EventFacts:
 def _read_note(payload: dict[str, Any]) -> EventFacts:
     note = read_object(payload.get("object_attributes"))
     issue, request = read_object(payload.get("issue")), read_object(payload.get("merge_request"))
-    url = read_text(note.get("url"))
-    word = read_text(note.get("action"), 64)
+    url = read_payload_text(note.get("url"))
+    word = read_payload_text(note.get("action"), 64)
     return EventFacts(
         **_common(payload),
         kind="comment",
         action={"create": "created", "update": "edited"}.get(word, word or "created"),
         number=read_number(request.get("iid")) or read_number(issue.get("iid")),
         comment_id=read_id(note.get("id")),
-        text_digest=digest_text(note.get("note")),
-        title=read_text(note.get("note"), 120),
+        text_digest=digest_written_text(note.get("note")),
+        title=read_payload_text(note.get("note"), 120),
         url=url,
         references=tuple(filter(None, [url, read_id(note.get("id"))])),
         is_action=True,
@@ -127,19 +127,24 @@ def _read_note(payload: dict[str, Any]) -> EventFacts:
 
 
 def _read_deployment(payload: dict[str, Any]) -> EventFacts:
-    identity, status = read_id(payload.get("deployment_id")), read_text(payload.get("status"), 40)
-    commit_url = read_text(payload.get("commit_url"))
+    identity, status = (
+        read_id(payload.get("deployment_id")),
+        read_payload_text(payload.get("status"), 40),
+    )
+    commit_url = read_payload_text(payload.get("commit_url"))
     return EventFacts(
         **_common(payload),
         kind="deployment",
         action="created" if status in ("created", "running") else status,
         ref=_branch(payload.get("ref")),
         sha=read_sha(commit_url.rpartition("/")[2]),
-        environment=read_text(payload.get("environment"), 100),
+        environment=read_payload_text(payload.get("environment"), 100),
         conclusion=status,
-        title=read_text(payload.get("commit_title"), 120),
-        url=read_text(payload.get("deployable_url")),
-        references=tuple(filter(None, [read_text(payload.get("deployable_url")), identity])),
+        title=read_payload_text(payload.get("commit_title"), 120),
+        url=read_payload_text(payload.get("deployable_url")),
+        references=tuple(
+            filter(None, [read_payload_text(payload.get("deployable_url")), identity])
+        ),
         is_action=status in ("created", "running"),
         occurred_us=read_time_us(payload.get("status_changed_at")),
     )
@@ -147,8 +152,11 @@ def _read_deployment(payload: dict[str, Any]) -> EventFacts:
 
 def _read_pipeline(payload: dict[str, Any]) -> EventFacts:
     pipeline = read_object(payload.get("object_attributes"))
-    status, url = read_text(pipeline.get("status"), 40), read_text(pipeline.get("url"))
-    is_requested = read_text(pipeline.get("source"), 40) in _REQUESTED_SOURCES
+    status, url = (
+        read_payload_text(pipeline.get("status"), 40),
+        read_payload_text(pipeline.get("url")),
+    )
+    is_requested = read_payload_text(pipeline.get("source"), 40) in _REQUESTED_SOURCES
     return EventFacts(
         **_common(payload),
         kind="run",
@@ -156,7 +164,7 @@ def _read_pipeline(payload: dict[str, Any]) -> EventFacts:
         ref=_branch(pipeline.get("ref")),
         sha=read_sha(pipeline.get("sha")),
         conclusion=status,
-        title=read_text(pipeline.get("name"), 120),
+        title=read_payload_text(pipeline.get("name"), 120),
         url=url,
         references=tuple(filter(None, [url, read_id(pipeline.get("id"))])),
         is_action=is_requested and status in ("created", "pending"),
@@ -165,7 +173,7 @@ def _read_pipeline(payload: dict[str, Any]) -> EventFacts:
 
 
 def _read_job(payload: dict[str, Any]) -> EventFacts:
-    status = read_text(payload.get("build_status"), 40)
+    status = read_payload_text(payload.get("build_status"), 40)
     return EventFacts(
         **_common(payload),
         kind="check",
@@ -173,14 +181,14 @@ def _read_job(payload: dict[str, Any]) -> EventFacts:
         ref=_branch(payload.get("ref")),
         sha=read_sha(payload.get("sha")),
         conclusion=status,
-        title=read_text(payload.get("build_name"), 120),
+        title=read_payload_text(payload.get("build_name"), 120),
         references=tuple(filter(None, [read_id(payload.get("build_id"))])),
         occurred_us=read_time_us(payload.get("build_finished_at")),
     )
 
 
 def _branch(name: Any) -> str:
-    text = read_text(name)
+    text = read_payload_text(name)
     return text if not text or text.startswith("refs/") else f"refs/heads/{text}"
 
 

@@ -42,7 +42,7 @@ MIN_REASON: Final = 10
 MAX_REASON: Final = 1_000
 
 
-def record_event(delivery: CodeHostDelivery, host: str, facts: EventFacts) -> CodeHostEvent:
+def record_host_event(delivery: CodeHostDelivery, host: str, facts: EventFacts) -> CodeHostEvent:
     """Store the event of a delivery and queue its first comparison. Needs a transaction."""
     digests = [agent_identities.digest_address(address) for address in facts.emails]
     agents = agent_identities.find_agents_of_sender(
@@ -164,7 +164,7 @@ def _compare_locked(event: CodeHostEvent) -> str:
     decision = matching.decide_match(
         facts,
         event.occurred_us,
-        candidates.load_candidates(event, facts, excluded),
+        candidates.load_effect_candidates(event, facts, excluded),
         sender_agents=agents,
         rivals_us=_load_rival_times(event, facts),
     )

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from accounts.git_refs import HEADS_PREFIX
-from hooks.repositories.event_facts import EventFacts, digest_text, split_repository
+from hooks.repositories.event_facts import EventFacts, digest_written_text, split_repository
 
 WINDOW_BEFORE_US: Final = 3_600_000_000  # an effect is dispatched at most this long before
 WINDOW_AFTER_US: Final = 120_000_000  # … or this long after the event, by clocks that differ
@@ -539,7 +539,7 @@ class _Values:
             self.workflows |= {text.lower(), text.lower().rpartition("/")[2]}
         if name == "environment":
             self.environments.add(text.lower())
-        if name in _TEXT_NAMES and (digest := digest_text(value)):
+        if name in _TEXT_NAMES and (digest := digest_written_text(value)):
             self.text_digests.add(digest)
         if len(text) <= 200:
             self.shas |= {sha.lower() for sha in _SHA_TEXT.findall(text)}

@@ -21,10 +21,15 @@ from hooks.models import CodeHostEvent, CodeHostSource
 from hooks.repositories import host_deliveries, host_events, sources
 from hooks.repositories.host_deliveries import ReceivedDelivery
 from hooks.repositories.signatures import CHECKS, GetHeader
+from hooks.repositories.source_addresses import (
+    MAX_COMMON_BYTES,
+    MAX_DELIVERY_BYTES,
+    SourceAddress,
+    find_most_delivery_bytes,
+)
 
 log = structlog.get_logger("gatebook.code_hosts")
 
-MAX_DELIVERY_BYTES: Final = 8 * 1024 * 1024
 _JSON: Final = frozenset({"application/json"})
 _DELIVERY_KEY: Final = re.compile(r"[!-~]{1,200}")
 _EVENT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_ -]{0,63}")
@@ -34,6 +39,10 @@ _KEY_HEADERS: Final = {
     "gitlab": ("Idempotency-Key", "webhook-id", "X-Gitlab-Event-UUID"),
 }
 _EVENT_HEADERS: Final = {"github": "X-GitHub-Event", "gitlab": "X-Gitlab-Event"}
+_TOO_LARGE: Final = (
+    f"The delivery is larger than {MAX_DELIVERY_BYTES} bytes, or than {MAX_COMMON_BYTES} bytes at"
+    " the address without a source. Use the source's own address, and choose fewer events."
+)
 _SIGNATURE_HEADERS: Final = {
     "github": "X-Hub-Signature-256",
     "gitlab": "X-Gitlab-Token or webhook-signature",
@@ -51,7 +60,7 @@ def take_webhooks(host: str) -> Handler:
 
 def _take_delivery(request: HttpRequest, host: str, source: UUID | None) -> HttpResponse:
     tried = _load_sources(host, source)
-    raw = _read_raw_body(request)
+    raw = _read_raw_body(request, SourceAddress(host, source))
     header = _header_reader(request)
     signed = _find_signed_source(host, tried, header, raw)
     if not signed.enabled:
@@ -118,14 +127,19 @@ def _load_sources(host: str, source: UUID | None) -> list[CodeHostSource]:
     return tried
 
 
-def _read_raw_body(request: HttpRequest) -> bytes:
+def _read_raw_body(request: HttpRequest, address: SourceAddress) -> bytes:
     if request.META.get("HTTP_CONTENT_ENCODING", "").strip().lower() not in ("", "identity"):
         raise Problem(
             415,
             "unsupported_encoding",
             "The signature covers the bytes as sent. Send the body uncompressed.",
         )
-    return parser.read_body(request, limit=MAX_DELIVERY_BYTES)
+    try:
+        return parser.read_body(request, limit=find_most_delivery_bytes(address))
+    except Problem as problem:
+        if problem.status == 413:
+            problem.detail = _TOO_LARGE
+        raise
 
 
 def _header_reader(request: HttpRequest) -> GetHeader:

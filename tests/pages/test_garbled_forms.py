@@ -21,6 +21,7 @@ from accounts.models import Invitation
 from approvals import exemptions
 from approvals.policies import policies
 from db.clock import now_us
+from hooks.repositories import agent_identities
 from investigation.exports import exports
 from investigation.incidents import incidents
 from investigation.saved_queries import saved_queries
@@ -31,6 +32,7 @@ from sessions.models import Task
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.conftest import inbox, quiet
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.hooks.repositories.code_host import CodeHost
 
 __all__ = ["inbox", "quiet"]
 pytestmark = pytest.mark.django_db
@@ -145,7 +147,18 @@ def ids(inbox: InboxScenario) -> dict[str, Any]:
         "task": Task.objects.values_list("id", flat=True).first(),
         "other": other["id"],
         "artifact": row.id,
+        **load_code_host_ids(inbox),
     }
+
+
+def load_code_host_ids(inbox: InboxScenario) -> dict[str, Any]:
+    """Return a source with a delivery, and an identity of the agent."""
+    host = CodeHost(inbox.organization, inbox.agent)
+    event = host.push()
+    identity = agent_identities.add_identity(
+        inbox.organization.agent, "github", "release-bot", actor="gatebook"
+    )
+    return {"delivery": event.delivery_id, "source": host.source.id, "identity": identity.id}
 
 
 def post_form(

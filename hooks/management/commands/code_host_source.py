@@ -43,7 +43,9 @@ class Command(BaseCommand):
             raise CommandError("Name the code host and the source, such as github acme.")
         try:
             with transaction.atomic(durable=True):
-                return self._change_source(project, **options)
+                return self._change_source(
+                    project, options["do"], options["host"], options["name"], options["overlap"]
+                )
         except ChangeRefused as refusal:
             raise CommandError(str(refusal)) from refusal
 
@@ -56,9 +58,7 @@ class Command(BaseCommand):
         ]
         return "\n".join(lines) or f"{project.name} has no sources."
 
-    def _change_source(
-        self, project: Project, do: str, host: str, name: str, overlap: int, **_: Any
-    ) -> str:
+    def _change_source(self, project: Project, do: str, host: str, name: str, overlap: int) -> str:
         if do == "add":
             return self._print_secret(sources.add_source(project, host, name, actor=SYSTEM_SOURCE))
         source = project.code_host_sources.filter(host=host, name=name).first()
