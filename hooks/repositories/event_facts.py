@@ -68,7 +68,7 @@ class EventFacts:
         return self.comment_id or (f"#{self.number}" if self.number else self.sha or self.ref)
 
 
-def read_payload_text(value: Any, limit: int = MAX_TEXT) -> str:
+def read_string(value: Any, limit: int = MAX_TEXT) -> str:
     """Return a text without NUL, cut at `limit`; empty for every other type."""
     return value.replace("\0", "")[:limit] if isinstance(value, str) else ""
 
@@ -87,12 +87,12 @@ def read_number(value: Any) -> int | None:
 def read_id(value: Any) -> str:
     """Return an id as text: hosts send numbers or texts."""
     number = read_number(value)
-    return str(number) if number is not None else read_payload_text(value, 100)
+    return str(number) if number is not None else read_string(value, 100)
 
 
 def read_sha(value: Any) -> str:
     """Return a commit's name in lower case; empty for none, such as that of a deleted ref."""
-    text = read_payload_text(value).lower()
+    text = read_string(value).lower()
     return text if _SHA.fullmatch(text) and not _NO_SHA.fullmatch(text) else ""
 
 
@@ -101,7 +101,7 @@ def read_time_us(value: Any) -> int | None:
     seconds = read_number(value)
     if seconds is not None:
         return seconds * 1_000_000 if 0 < seconds < 2**40 else None
-    text = read_payload_text(value, 40).replace(" UTC", "+00:00").replace("Z", "+00:00")
+    text = read_string(value, 40).replace(" UTC", "+00:00").replace("Z", "+00:00")
     try:
         moment = datetime.fromisoformat(text)
         return int(moment.timestamp() * 1_000_000) if moment.tzinfo is not None else None
@@ -112,7 +112,7 @@ def read_time_us(value: Any) -> int | None:
 def read_site(url: Any) -> str:
     """Return the host name of a URL in lower case, empty if there is none."""
     try:
-        return (urlsplit(read_payload_text(url, 1000)).hostname or "").lower()
+        return (urlsplit(read_string(url, 1000)).hostname or "").lower()
     except ValueError:
         return ""
 

@@ -9,9 +9,9 @@ from hooks.repositories.event_facts import (
     read_id,
     read_number,
     read_object,
-    read_payload_text,
     read_sha,
     read_site,
+    read_string,
     read_time_us,
 )
 
@@ -48,41 +48,41 @@ def read_github_event(event: str, payload: dict[str, Any]) -> EventFacts | None:
 def _common(payload: dict[str, Any]) -> dict[str, Any]:
     repository, sender = read_object(payload.get("repository")), read_object(payload.get("sender"))
     return {
-        "action": read_payload_text(payload.get("action"), 64),
+        "action": read_string(payload.get("action"), 64),
         "site": read_site(repository.get("html_url")),
-        "repository": read_payload_text(repository.get("full_name"), 200).lower(),
-        "sender": read_payload_text(sender.get("login"), 200),
+        "repository": read_string(repository.get("full_name"), 200).lower(),
+        "sender": read_string(sender.get("login"), 200),
     }
 
 
 def _read_push(payload: dict[str, Any]) -> EventFacts:
     common, repository = _common(payload), read_object(payload.get("repository"))
     pusher, head = read_object(payload.get("pusher")), read_object(payload.get("head_commit"))
-    sha, web = read_sha(payload.get("after")), read_payload_text(repository.get("html_url"))
+    sha, web = read_sha(payload.get("after")), read_string(repository.get("html_url"))
     deleted = payload.get("deleted") is True
     forced = payload.get("forced")
     references = (
         sha,
-        read_payload_text(head.get("url")),
+        read_string(head.get("url")),
         f"{web}/commit/{sha}" if web and sha else "",
     )
     return EventFacts(
         **{
             **common,
             "action": "deleted" if deleted else "created" if payload.get("created") else "updated",
-            "sender": common["sender"] or read_payload_text(pusher.get("name"), 200),
+            "sender": common["sender"] or read_string(pusher.get("name"), 200),
         },
         kind="push",
-        ref=read_payload_text(payload.get("ref")),
+        ref=read_string(payload.get("ref")),
         sha=sha,
         before=read_sha(payload.get("before")),
         created=payload.get("created") is True,
         deleted=deleted,
         forced=forced if isinstance(forced, bool) else None,
-        url=read_payload_text(payload.get("compare")),
-        title=read_payload_text(head.get("message"), 120).partition("\n")[0],
+        url=read_string(payload.get("compare")),
+        title=read_string(head.get("message"), 120).partition("\n")[0],
         references=tuple(filter(None, references)),
-        emails=tuple(filter(None, [read_payload_text(pusher.get("email"), 200)])),
+        emails=tuple(filter(None, [read_string(pusher.get("email"), 200)])),
         is_action=True,
         occurred_us=read_time_us(repository.get("pushed_at")),
     )
@@ -94,7 +94,7 @@ def _read_pull_request(payload: dict[str, Any]) -> EventFacts:
     head, base = read_object(request.get("head")), read_object(request.get("base"))
     if common["action"] == "closed" and request.get("merged") is True:
         common["action"] = "merged"
-    url, name = read_payload_text(request.get("html_url")), common["repository"]
+    url, name = read_string(request.get("html_url")), common["repository"]
     return EventFacts(
         **common,
         kind="pull_request",
@@ -103,16 +103,16 @@ def _read_pull_request(payload: dict[str, Any]) -> EventFacts:
         sha=read_sha(head.get("sha")),
         number=number,
         text_digest=digest_written_text(request.get("body")),
-        title=read_payload_text(request.get("title"), 200),
+        title=read_string(request.get("title"), 200),
         url=url,
         references=tuple(
             filter(
                 None,
                 [
                     url,
-                    read_payload_text(request.get("url")),
+                    read_string(request.get("url")),
                     f"{name}#{number}" if number else "",
-                    read_payload_text(request.get("node_id"), 100),
+                    read_string(request.get("node_id"), 100),
                     read_id(request.get("id")),
                     read_sha(request.get("merge_commit_sha"))
                     if common["action"] == "merged"
@@ -127,22 +127,22 @@ def _read_pull_request(payload: dict[str, Any]) -> EventFacts:
 
 def _read_comment(payload: dict[str, Any]) -> EventFacts:
     comment, issue = read_object(payload.get("comment")), read_object(payload.get("issue"))
-    url = read_payload_text(comment.get("html_url"))
+    url = read_string(comment.get("html_url"))
     return EventFacts(
         **_common(payload),
         kind="comment",
         number=read_number(issue.get("number")),
         comment_id=read_id(comment.get("id")),
         text_digest=digest_written_text(comment.get("body")),
-        title=read_payload_text(comment.get("body"), 120),
+        title=read_string(comment.get("body"), 120),
         url=url,
         references=tuple(
             filter(
                 None,
                 [
                     url,
-                    read_payload_text(comment.get("url")),
-                    read_payload_text(comment.get("node_id"), 100),
+                    read_string(comment.get("url")),
+                    read_string(comment.get("node_id"), 100),
                     read_id(comment.get("id")),
                 ],
             )
@@ -159,15 +159,15 @@ def _read_deployment(payload: dict[str, Any]) -> EventFacts:
         kind="deployment",
         ref=_branch(deployment.get("ref")),
         sha=read_sha(deployment.get("sha")),
-        environment=read_payload_text(deployment.get("environment"), 100),
-        title=read_payload_text(deployment.get("task"), 120),
-        url=read_payload_text(deployment.get("url")),
+        environment=read_string(deployment.get("environment"), 100),
+        title=read_string(deployment.get("task"), 120),
+        url=read_string(deployment.get("url")),
         references=tuple(
             filter(
                 None,
                 [
-                    read_payload_text(deployment.get("url")),
-                    read_payload_text(deployment.get("node_id"), 100),
+                    read_string(deployment.get("url")),
+                    read_string(deployment.get("node_id"), 100),
                     read_id(deployment.get("id")),
                 ],
             )
@@ -181,19 +181,17 @@ def _read_run(payload: dict[str, Any]) -> EventFacts:
     run, workflow = read_object(payload.get("workflow_run")), read_object(payload.get("workflow"))
     actor, common = read_object(run.get("triggering_actor")), _common(payload)
     requested = common["action"] == "requested" and run.get("event") == "workflow_dispatch"
-    url = read_payload_text(run.get("html_url"))
+    url = read_string(run.get("html_url"))
     return EventFacts(
-        **{**common, "sender": read_payload_text(actor.get("login"), 200) or common["sender"]},
+        **{**common, "sender": read_string(actor.get("login"), 200) or common["sender"]},
         kind="run",
         ref=_branch(run.get("head_branch")),
         sha=read_sha(run.get("head_sha")),
-        workflow=read_payload_text(run.get("path") or workflow.get("path"), 200).partition("@")[0],
-        conclusion=read_payload_text(run.get("conclusion"), 40),
-        title=read_payload_text(run.get("name"), 120),
+        workflow=read_string(run.get("path") or workflow.get("path"), 200).partition("@")[0],
+        conclusion=read_string(run.get("conclusion"), 40),
+        title=read_string(run.get("name"), 120),
         url=url,
-        references=tuple(
-            filter(None, [url, read_payload_text(run.get("url")), read_id(run.get("id"))])
-        ),
+        references=tuple(filter(None, [url, read_string(run.get("url")), read_id(run.get("id"))])),
         is_action=requested,
         occurred_us=read_time_us(run.get("updated_at")),
     )
@@ -201,14 +199,14 @@ def _read_run(payload: dict[str, Any]) -> EventFacts:
 
 def _read_check(payload: dict[str, Any]) -> EventFacts:
     check = read_object(payload.get("check_run"))
-    suite, url = read_object(check.get("check_suite")), read_payload_text(check.get("html_url"))
+    suite, url = read_object(check.get("check_suite")), read_string(check.get("html_url"))
     return EventFacts(
         **_common(payload),
         kind="check",
         ref=_branch(suite.get("head_branch")),
         sha=read_sha(check.get("head_sha")),
-        conclusion=read_payload_text(check.get("conclusion"), 40),
-        title=read_payload_text(check.get("name"), 120),
+        conclusion=read_string(check.get("conclusion"), 40),
+        title=read_string(check.get("name"), 120),
         url=url,
         references=tuple(filter(None, [url, read_id(check.get("id"))])),
         occurred_us=read_time_us(check.get("completed_at") or check.get("started_at")),
@@ -217,7 +215,7 @@ def _read_check(payload: dict[str, Any]) -> EventFacts:
 
 def _branch(name: Any) -> str:
     """Return the full name of a branch; a commit's name is none."""
-    text = read_payload_text(name)
+    text = read_string(name)
     if not text or read_sha(text):
         return ""
     return text if text.startswith("refs/") else f"refs/heads/{text}"

@@ -9,9 +9,9 @@ from hooks.repositories.event_facts import (
     read_id,
     read_number,
     read_object,
-    read_payload_text,
     read_sha,
     read_site,
+    read_string,
     read_time_us,
 )
 
@@ -39,11 +39,11 @@ def read_gitlab_event(event: str, payload: dict[str, Any]) -> EventFacts | None:
 
 def _common(payload: dict[str, Any]) -> dict[str, Any]:
     project, user = read_object(payload.get("project")), read_object(payload.get("user"))
-    email = read_payload_text(user.get("email") or payload.get("user_email"), 200)
+    email = read_string(user.get("email") or payload.get("user_email"), 200)
     return {
         "site": read_site(project.get("web_url")),
-        "repository": read_payload_text(project.get("path_with_namespace"), 200).lower(),
-        "sender": read_payload_text(user.get("username") or payload.get("user_username"), 200),
+        "repository": read_string(project.get("path_with_namespace"), 200).lower(),
+        "sender": read_string(user.get("username") or payload.get("user_username"), 200),
         "emails": (email,) if email and email.lower() != _REDACTED else (),
     }
 
@@ -51,7 +51,7 @@ def _common(payload: dict[str, Any]) -> dict[str, Any]:
 def _read_push(payload: dict[str, Any]) -> EventFacts:
     project = read_object(payload.get("project"))
     sha, before = read_sha(payload.get("after")), read_sha(payload.get("before"))
-    web = read_payload_text(project.get("web_url"))
+    web = read_string(project.get("web_url"))
     commits = payload.get("commits")
     last = read_object(commits[-1]) if isinstance(commits, list) and commits else {}
     url = f"{web}/-/commit/{sha}" if web and sha else ""
@@ -59,12 +59,12 @@ def _read_push(payload: dict[str, Any]) -> EventFacts:
         **_common(payload),
         kind="push",
         action="deleted" if not sha else "created" if not before else "updated",
-        ref=read_payload_text(payload.get("ref")),
+        ref=read_string(payload.get("ref")),
         sha=sha,
         before=before,
         created=not before,
         deleted=not sha,
-        title=read_payload_text(last.get("message"), 120).partition("\n")[0],
+        title=read_string(last.get("message"), 120).partition("\n")[0],
         url=url,
         references=tuple(filter(None, [sha, url])),
         is_action=True,
@@ -73,8 +73,8 @@ def _read_push(payload: dict[str, Any]) -> EventFacts:
 
 def _read_merge_request(payload: dict[str, Any]) -> EventFacts:
     request, common = read_object(payload.get("object_attributes")), _common(payload)
-    number, url = read_number(request.get("iid")), read_payload_text(request.get("url"))
-    word = read_payload_text(request.get("action"), 64)
+    number, url = read_number(request.get("iid")), read_string(request.get("url"))
+    word = read_string(request.get("action"), 64)
     # `oldrev` marks an update by a push to the source branch.
     is_pushed = word == "update" and bool(request.get("oldrev"))
     action = "synchronize" if is_pushed else _ACTIONS.get(word, word)
@@ -88,7 +88,7 @@ def _read_merge_request(payload: dict[str, Any]) -> EventFacts:
         sha=read_sha(read_object(request.get("last_commit")).get("id")),
         number=number,
         text_digest=digest_written_text(request.get("description")),
-        title=read_payload_text(request.get("title"), 200),
+        title=read_string(request.get("title"), 200),
         url=url,
         references=tuple(
             filter(
@@ -109,8 +109,8 @@ def _read_merge_request(payload: dict[str, Any]) -> EventFacts:
 def _read_note(payload: dict[str, Any]) -> EventFacts:
     note = read_object(payload.get("object_attributes"))
     issue, request = read_object(payload.get("issue")), read_object(payload.get("merge_request"))
-    url = read_payload_text(note.get("url"))
-    word = read_payload_text(note.get("action"), 64)
+    url = read_string(note.get("url"))
+    word = read_string(note.get("action"), 64)
     return EventFacts(
         **_common(payload),
         kind="comment",
@@ -118,7 +118,7 @@ def _read_note(payload: dict[str, Any]) -> EventFacts:
         number=read_number(request.get("iid")) or read_number(issue.get("iid")),
         comment_id=read_id(note.get("id")),
         text_digest=digest_written_text(note.get("note")),
-        title=read_payload_text(note.get("note"), 120),
+        title=read_string(note.get("note"), 120),
         url=url,
         references=tuple(filter(None, [url, read_id(note.get("id"))])),
         is_action=True,
@@ -129,22 +129,20 @@ def _read_note(payload: dict[str, Any]) -> EventFacts:
 def _read_deployment(payload: dict[str, Any]) -> EventFacts:
     identity, status = (
         read_id(payload.get("deployment_id")),
-        read_payload_text(payload.get("status"), 40),
+        read_string(payload.get("status"), 40),
     )
-    commit_url = read_payload_text(payload.get("commit_url"))
+    commit_url = read_string(payload.get("commit_url"))
     return EventFacts(
         **_common(payload),
         kind="deployment",
         action="created" if status in ("created", "running") else status,
         ref=_branch(payload.get("ref")),
         sha=read_sha(commit_url.rpartition("/")[2]),
-        environment=read_payload_text(payload.get("environment"), 100),
+        environment=read_string(payload.get("environment"), 100),
         conclusion=status,
-        title=read_payload_text(payload.get("commit_title"), 120),
-        url=read_payload_text(payload.get("deployable_url")),
-        references=tuple(
-            filter(None, [read_payload_text(payload.get("deployable_url")), identity])
-        ),
+        title=read_string(payload.get("commit_title"), 120),
+        url=read_string(payload.get("deployable_url")),
+        references=tuple(filter(None, [read_string(payload.get("deployable_url")), identity])),
         is_action=status in ("created", "running"),
         occurred_us=read_time_us(payload.get("status_changed_at")),
     )
@@ -153,10 +151,10 @@ def _read_deployment(payload: dict[str, Any]) -> EventFacts:
 def _read_pipeline(payload: dict[str, Any]) -> EventFacts:
     pipeline = read_object(payload.get("object_attributes"))
     status, url = (
-        read_payload_text(pipeline.get("status"), 40),
-        read_payload_text(pipeline.get("url")),
+        read_string(pipeline.get("status"), 40),
+        read_string(pipeline.get("url")),
     )
-    is_requested = read_payload_text(pipeline.get("source"), 40) in _REQUESTED_SOURCES
+    is_requested = read_string(pipeline.get("source"), 40) in _REQUESTED_SOURCES
     return EventFacts(
         **_common(payload),
         kind="run",
@@ -164,7 +162,7 @@ def _read_pipeline(payload: dict[str, Any]) -> EventFacts:
         ref=_branch(pipeline.get("ref")),
         sha=read_sha(pipeline.get("sha")),
         conclusion=status,
-        title=read_payload_text(pipeline.get("name"), 120),
+        title=read_string(pipeline.get("name"), 120),
         url=url,
         references=tuple(filter(None, [url, read_id(pipeline.get("id"))])),
         is_action=is_requested and status in ("created", "pending"),
@@ -173,7 +171,7 @@ def _read_pipeline(payload: dict[str, Any]) -> EventFacts:
 
 
 def _read_job(payload: dict[str, Any]) -> EventFacts:
-    status = read_payload_text(payload.get("build_status"), 40)
+    status = read_string(payload.get("build_status"), 40)
     return EventFacts(
         **_common(payload),
         kind="check",
@@ -181,14 +179,14 @@ def _read_job(payload: dict[str, Any]) -> EventFacts:
         ref=_branch(payload.get("ref")),
         sha=read_sha(payload.get("sha")),
         conclusion=status,
-        title=read_payload_text(payload.get("build_name"), 120),
+        title=read_string(payload.get("build_name"), 120),
         references=tuple(filter(None, [read_id(payload.get("build_id"))])),
         occurred_us=read_time_us(payload.get("build_finished_at")),
     )
 
 
 def _branch(name: Any) -> str:
-    text = read_payload_text(name)
+    text = read_string(name)
     return text if not text or text.startswith("refs/") else f"refs/heads/{text}"
 
 

@@ -12,7 +12,7 @@ from db.clock import now_us
 from db.text import to_column_text
 from hooks.models import CodeHostDelivery, CodeHostEvent, CodeHostSource
 from hooks.repositories import host_events
-from hooks.repositories.event_facts import read_payload_text
+from hooks.repositories.event_facts import read_string
 from hooks.repositories.github_payloads import read_github_event
 from hooks.repositories.gitlab_payloads import read_gitlab_event
 from journal import entries
@@ -53,7 +53,7 @@ def record_delivery(
         source=source,
         delivery_key=received.key,
         event=received.event,
-        action=to_column_text(read_payload_text(payload.get("action"), 64)),
+        action=to_column_text(read_string(payload.get("action"), 64)),
         body_digest=digest,
         understood=facts is not None or received.event in _PINGS,
         position=position,
