@@ -158,14 +158,14 @@ ENDPOINTS: Final = (
         "get",
         "/effects/{effect}/plan",
         "getPlan",
-        "Return the recorded plan of an effect, if your agent or its team planned it.",
+        "Return the recorded plan of an effect, if your agent planned it.",
         {200: "PlanBody"},
     ),
     Endpoint(
         "get",
         "/effects/{effect}/result",
         "getResult",
-        "Return the stored outcome of an effect, if your agent or its team planned it.",
+        "Return the stored outcome of an effect, if your agent planned it.",
         {200: "StoredResult"},
     ),
     Endpoint(

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
 from django.http import HttpResponse
 
 from api.endpoint import Call, build_json_response, get_endpoint
@@ -28,20 +27,14 @@ _PLAN_FIELDS = (
 )
 
 
-def _is_own(call: Call) -> Q:
-    """Return the condition for effects that the agent of the call, or its team, planned."""
-    team = call.token.team
-    return Q(agent=call.token.agent) | (Q(agent__team=team) if team else Q())
-
-
 @get_endpoint
 def get_plan(call: Call, effect: UUID) -> HttpResponse:
-    """Return the plan of an effect, redacted, to the agent that planned it, or its team.
+    """Return the plan of an effect, redacted, to the agent that planned it.
 
     `arguments` is missing if the plan was reported without them or has been erased.
     """
     parse_parameters(call.request, set())
-    row = Effect.objects.filter(_is_own(call), project=call.project, id=effect).first()
+    row = Effect.objects.filter(project=call.project, id=effect, agent=call.token.agent).first()
     if row is None:
         raise Problem(
             404,
@@ -65,7 +58,7 @@ def get_plan(call: Call, effect: UUID) -> HttpResponse:
 
 @get_endpoint
 def get_result(call: Call, effect: UUID) -> HttpResponse:
-    """Return the stored outcome of an effect, redacted, to the agent that planned it, or its team.
+    """Return the stored outcome of an effect, redacted, to the agent that planned it.
 
     `stored` says what there is: `result`; `none`, where the report had none or a person or a probe
     settled the outcome; or `erased`.
@@ -74,8 +67,8 @@ def get_result(call: Call, effect: UUID) -> HttpResponse:
     row = Effect.objects.filter(project=call.project, id=effect).first()
     if row is None:
         raise build_effect_not_found()
-    if not Effect.objects.filter(_is_own(call), id=effect).exists():
-        detail = "Another agent planned this effect. Only that agent and its team read its result."
+    if row.agent_id != call.token.agent:
+        detail = "Another agent planned this effect. Only that agent can read its result."
         raise Problem(403, "OTHER_AGENT", detail)
     attempt = find_answered_attempt(row)
     if attempt is None and not row.outcome:

@@ -257,7 +257,7 @@ class EffectSteps:
     async def result(
         self, effect: EffectReference = "", *, key: str = "", call_id: str = ""
     ) -> EffectResult:
-        """Return the stored result of an effect that this agent or its team planned.
+        """Return the stored result of an effect that this agent planned.
 
         Refused with the code NO_RESULT while there is none.
         """
