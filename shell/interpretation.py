@@ -1,6 +1,6 @@
 """Follow a shell command without running it: which programs it runs with which words.
 
-tree-sitter-bash parses (docs/decisions/0034-shell-commands.md). This module walks the tree in the
+tree-sitter-bash parses (docs/decisions/0035-shell-commands.md). This module walks the tree in the
 order of execution with the values of variables that are known, follows functions, aliases, `eval`,
 `sh -c` and what else runs a command, and lists the simple commands. Whatever it does not understand
 becomes an unclear command, never nothing.
@@ -564,10 +564,10 @@ class _Walk:
         values = self._expand_all(node.children_by_field_name("value"), scope)
         self._forget_assigned(body, scope)
         is_select = bool(node.children) and node.children[0].type == "select"
-        known = [value for value in values if not value.splits]
+        single = [value for value in values if not value.splits]
         first = len(self.invocations)
         inner = scope.copy()
-        if not values or len(known) < len(values) or len(values) > MAX_LOOP_VALUES or is_select:
+        if not values or len(single) < len(values) or len(values) > MAX_LOOP_VALUES or is_select:
             prefix = ""
             if values and all(value.value is not None or value.prefix for value in values):
                 prefix = posixpath.commonprefix(
@@ -576,7 +576,7 @@ class _Walk:
             inner.variables[name] = Word(None, f"${name}", prefix)
             self._run(body, inner, stdin)
         else:
-            for value in known:
+            for value in single:
                 inner.variables[name] = value
                 self._run(body, inner, stdin)
         self._leave_loop(first, scope, inner)
@@ -1165,27 +1165,27 @@ def find_output(invocation: Invocation) -> str | None:
     values = [word.value for word in invocation.words[1:]]
     if any(value is None for value in values):
         return None
-    known = [value for value in values if value is not None]
+    texts = [value for value in values if value is not None]
     name = invocation.program
-    if name == "cat" and known in ([], ["-"]) and invocation.stdin.exists:
+    if name == "cat" and texts in ([], ["-"]) and invocation.stdin.exists:
         return invocation.stdin.text
     if name == "echo":
         escapes = False
-        while known and re.fullmatch(r"-[neE]+", known[0]):
-            escapes = escapes or "e" in known[0]
-            known.pop(0)
-        text = " ".join(known)
+        while texts and re.fullmatch(r"-[neE]+", texts[0]):
+            escapes = escapes or "e" in texts[0]
+            texts.pop(0)
+        text = " ".join(texts)
         return (
             (decode_ansi(text) if escapes else text) + "\n" if "\\" not in text or escapes else None
         )
-    if name == "printf" and known:
-        if known[0] == "--":
-            known.pop(0)
-        if known[0] in ("%s", "%s\\n", "%b", "%b\\n") and len(known) == 2:
-            text = known[1] if known[0].startswith("%s") else decode_ansi(known[1])
-            return text + ("\n" if known[0].endswith("\\n") else "")
-        if len(known) == 1 and "%" not in known[0]:
-            return decode_ansi(known[0])
+    if name == "printf" and texts:
+        if texts[0] == "--":
+            texts.pop(0)
+        if texts and texts[0] in ("%s", "%s\\n", "%b", "%b\\n") and len(texts) == 2:
+            text = texts[1] if texts[0].startswith("%s") else decode_ansi(texts[1])
+            return text + ("\n" if texts[0].endswith("\\n") else "")
+        if len(texts) == 1 and "%" not in texts[0]:
+            return decode_ansi(texts[0])
     return None
 
 

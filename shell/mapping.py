@@ -122,15 +122,14 @@ class ShellMapping:
 
     def list_tools(self) -> list[str]:
         """Return the names of all tools, sorted."""
-        return sorted(
-            {
-                tool.name
-                for programs in self.programs.values()
-                for program in programs
-                for pairs in (*program.by_word.values(), program.without_word)
-                for _, tool in pairs
-            }
+        tools = (
+            tool
+            for programs in self.programs.values()
+            for program in programs
+            for pairs in (*program.by_word.values(), program.without_word)
+            for _, tool in pairs
         )
+        return sorted({name for tool in tools for name in (tool.name, tool.read_tool) if name})
 
 
 def _map_usages(

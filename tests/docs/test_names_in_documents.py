@@ -19,6 +19,8 @@ from django.apps import apps
 from django.core.management import get_commands
 from django.urls import Resolver404, resolve
 
+from shell.effects import RUN_TOOL, UNPARSED_TOOL
+from shell.mapping import load_default_mapping
 from tests.test_names import PACKAGES
 
 pytestmark = pytest.mark.once
@@ -166,6 +168,12 @@ def is_dotted_name(name: str) -> bool:
 
 
 @cache
+def list_shell_tools() -> frozenset[str]:
+    """Return the tools of shell commands, of which some begin like the package."""
+    return frozenset({*load_default_mapping().list_tools(), RUN_TOOL, UNPARSED_TOOL})
+
+
+@cache
 def list_modules() -> frozenset[str]:
     return frozenset(file.stem for file in SOURCES)
 
@@ -206,6 +214,8 @@ def find_missing_names(text: str, folder: Path) -> Iterator[str]:
         yield from find_missing_commands(code)
         if PATH.fullmatch(code) and (("/" in code and first in FOLDERS) or code.endswith(".py")):
             exists = is_path(code, folder)
+        elif code in list_shell_tools():
+            exists = True
         elif (dotted := DOTTED.fullmatch(code)) and first in {*PACKAGES, *list_columns()}:
             # `accounts.sign_in` may also be the kind of an entry, or a tool.
             exists = is_dotted_name(dotted[1])
