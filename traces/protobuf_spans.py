@@ -1,7 +1,7 @@
 """Protobuf decoder of OTLP requests: exactly the fields that Gatebook reads.
 
 Spans are decoded as they are taken, so a request needs little more memory than its bytes. Unknown
-fields are skipped, as protobuf requires. `tests/traces/test_protobuf_spans.py` compares the results
+fields are skipped, as protobuf requires. `tests/traces/test_span_decoders.py` compares the results
 with those of the official package.
 """
 

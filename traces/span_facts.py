@@ -70,7 +70,7 @@ def build_trace_fact(trace: str, session_key: str) -> dict[str, str]:
     }
 
 
-def name_effect(call: ToolCall) -> str:
+def name_span_effect(call: ToolCall) -> str:
     """Return the effect key of a call that only spans know.
 
     Claude Code tells one call in two spans, so its call id names the effect.
@@ -107,7 +107,7 @@ def build_call_facts(call: ToolCall, session: str) -> list[dict[str, Any]]:
     Raises SpanFault for a span that is too large.
     """
     span, span_id = call.span, build_span_id(call.span)
-    base: dict[str, Any] = {"session": session, "effect_key": name_effect(call)}
+    base: dict[str, Any] = {"session": session, "effect_key": name_span_effect(call)}
     facts: list[dict[str, Any]] = []
     if call.tool:
         planned = base | {"kind": "effect.planned", "tool": call.tool[:100], "producer_seq": 0}

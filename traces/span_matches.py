@@ -59,7 +59,7 @@ class Candidates(NamedTuple):
     recorded_sessions: frozenset[UUID]  # where an agent recorded effects itself
 
 
-def load_candidates(
+def load_span_candidates(
     project: UUID, wanted: Sequence[WantedCall], *, find_recorded: bool
 ) -> Candidates:
     """Load the effects that the calls may meet. Effects that only spans know are left out.

@@ -150,7 +150,7 @@ def _record_calls(call: Call, placed: Sequence[PlacedCall]) -> dict[str, Any]:
     policy = policies.load_active_policy(call.project)
     is_enforced = policy is not None and policy.mode == "enforce"
     fresh = [item for item in wanted if span_facts.build_span_id(item.call.span) not in stored]
-    candidates = span_matches.load_candidates(call.project, fresh, find_recorded=is_enforced)
+    candidates = span_matches.load_span_candidates(call.project, fresh, find_recorded=is_enforced)
     starts: dict[str, FactOwner] = {}
     facts: list[FactOwner] = []
     faults: list[str] = []
