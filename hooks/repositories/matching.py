@@ -447,7 +447,11 @@ _ORDER: Final = {rule: place for place, rule in enumerate(RULES)}
 
 
 def _repository(event: EventFacts, call: CallFacts) -> list[Compared]:
-    names = ["/".join(filter(None, name)) for name in call.repositories]
+    names = [
+        "/".join(filter(None, (site, path)))
+        for site, path in call.repositories
+        if path == event.repository
+    ]
     return [Compared("repository", event.repository, names[0] if names else "(not named)")]
 
 
@@ -571,6 +575,8 @@ def read_call(
             (site, path if "/" in path else f"{values.owner}/{path}")
             for site, path in values.repositories
         ]
+    # `origin` is the name of a remote, and says nothing of the repository.
+    values.repositories = [name for name in values.repositories if "/" in name[1]]
     exact = {ref for ref in moved_refs.split() if "*" not in ref}
     words = frozenset(word.lower() for word in _WORDS.findall(tool))
     if values.deletes is None and words & {"delete", "remove"}:

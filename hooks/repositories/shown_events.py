@@ -52,7 +52,7 @@ RULE_TEXTS: Final = {
     "comment_text": "The effect's comment has the same text at the same place.",
     "push_head_sha": "The effect pushes this commit to this repository.",
     "run_head_sha": "The effect pushed the commit that the run or check is about.",
-    "push_ref_after": "The effect pushes to this ref, and nothing else explains the event.",
+    "push_ref_after": "The effect pushes to this ref of this repository.",
     "pull_request_number": "The effect does this to the pull request with this number.",
     "pull_request_head": "The effect opens a pull request of this branch.",
     "comment_number": "The effect comments here; its text is not in the plan.",

@@ -211,6 +211,12 @@ def test_the_repository_is_the_same_in_every_spelling(bot: CodeHost) -> None:
     assert bot.push(ref="refs/heads/x").status == "open"
 
 
+def test_the_compared_repository_is_the_one_that_matched(bot: CodeHost) -> None:
+    bot.dispatch_push(arguments={"ref": "main", "remote": "origin"})
+    compared = orjson.loads(EventMatch.objects.get(event=bot.push()).compared)
+    assert ["repository", "acme/shop", "acme/shop"] in compared
+
+
 def test_a_push_long_before_the_event_does_not_match(
     bot: CodeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
