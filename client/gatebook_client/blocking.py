@@ -110,7 +110,10 @@ class BlockingIo:
 
 
 class AsyncIo:
-    """Waits in the running event loop of asyncio; each loop has connections of its own."""
+    """Waits in the running event loop of asyncio; each loop has connections of its own.
+
+    `companion` sends the heartbeats of the same client, and is closed together with it.
+    """
 
     is_async = True
 
@@ -120,7 +123,9 @@ class AsyncIo:
         base_url: str,
         transport: httpx.AsyncBaseTransport | None,
         sleep: Callable[[float], Awaitable[None]],
+        companion: BlockingIo | None = None,
     ) -> None:
+        self._companion = companion
         self._options = _client_options(token, base_url) | {"transport": transport}
         self._sleep = sleep
         self._http: httpx.AsyncClient | None = None
@@ -149,6 +154,8 @@ class AsyncIo:
         """Close the connections."""
         if self._http is not None and self._loop is asyncio.get_running_loop():
             await self._http.aclose()
+        if self._companion is not None:
+            await self._companion.close()
 
 
 class _ThreadLock(AbstractAsyncContextManager[None]):

@@ -217,13 +217,10 @@ class AsyncClient(SessionOpener):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         url, token = _read_environment(url, token)
-        io = AsyncIo(token, check_address(url, token), transport, sleep)
         blocking = transport if isinstance(transport, httpx.BaseTransport) else None
-        super().__init__(
-            AsyncHttpClient(url, token, patience_s=patience_s, io=io),
-            HttpClient(url, token, patience_s=patience_s, transport=blocking),
-            on_wait,
-        )
+        beats = HttpClient(url, token, patience_s=patience_s, transport=blocking)
+        io = AsyncIo(token, check_address(url, token), transport, sleep, beats.io)
+        super().__init__(AsyncHttpClient(url, token, patience_s=patience_s, io=io), beats, on_wait)
 
     session = _to_opening(SessionOpener.open_session)
     attach = _to_opening(SessionOpener.attach_session)

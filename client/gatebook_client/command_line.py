@@ -42,7 +42,10 @@ def run_command_line(tokens: list[str]) -> int:
     """Run one subcommand and return its exit code."""
     # Arguments after -- belong to the wrapped command; its options are not parsed.
     separator = tokens.index("--") if "--" in tokens else len(tokens)
-    options = _make_parser().parse_args(tokens[:separator])
+    parser = _make_parser()
+    options, unknown = parser.parse_known_args(tokens[:separator])
+    if unknown and options.command_name not in SEPARATE_COMMANDS:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     options.command = tokens[separator + 1 :]
     try:
         url, token = load_connection(options.connection, url=options.url, token=options.token)
@@ -174,8 +177,16 @@ def _make_parser() -> argparse.ArgumentParser:
     tail.add_argument("--once", action="store_true", help="print the current effects and exit")
     tail.set_defaults(run=_follow_effects)
     for name, (_, summary) in SEPARATE_COMMANDS.items():  # for --help: cli.py runs them
-        commands.add_parser(name, help=summary)
+        separate = commands.add_parser(name, help=summary, add_help=False)
+        separate.set_defaults(run=_refuse_options_before)
     return parser
+
+
+def _refuse_options_before(_client: Client, options: argparse.Namespace) -> int:
+    raise ValueError(
+        f"`gatebook {options.command_name}` takes no options before its name. Put the name first; "
+        "the address and the token come from GATEBOOK_URL and GATEBOOK_TOKEN"
+    )
 
 
 def _print_line(line: str) -> None:

@@ -56,6 +56,9 @@ def test_a_separate_command_is_run_by_its_module_alone(
     monkeypatch.setitem(cli.SEPARATE_COMMANDS, "separate", ("a_separate_command", "does something"))
     assert cli.main(["separate", "--any", "thing"]) == 7
     assert taken == [["--any", "thing"]]
+    assert cli.main(["--url", "http://127.0.0.1:1", "--token", "t", "separate", "--any"]) == 64
+    assert "Put the name first" in capsys.readouterr().err
+    assert len(taken) == 1
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     assert "does something" in capsys.readouterr().out
