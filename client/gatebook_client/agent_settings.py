@@ -33,6 +33,7 @@ class AgentSettings:
     matcher: str
     timeout_unit: int  # in a second
     takes_input: bool  # an answer may replace the command of a call
+    remaining_step: str  # what its user must do before it runs the hooks; "" for nothing
 
     def locate_file(self, project: Path | None) -> Path:
         """Return the settings file of a project folder, or of the user."""
@@ -66,6 +67,7 @@ AGENT_SETTINGS = {
         "*",
         1,
         True,
+        "",
     ),
     "codex": AgentSettings(
         "codex",
@@ -80,6 +82,8 @@ AGENT_SETTINGS = {
         "*",
         1,
         False,
+        "Codex runs these hooks only after you have trusted them: start `codex`, open /hooks and"
+        " trust them. Until then it holds no call. `codex exec` without such trust runs no hook.",
     ),
     "gemini": AgentSettings(
         "gemini",
@@ -94,6 +98,7 @@ AGENT_SETTINGS = {
         ".*",
         1000,
         True,
+        "",
     ),
 }
 

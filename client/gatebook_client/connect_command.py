@@ -69,7 +69,10 @@ def main(arguments: list[str]) -> int:
         stored = store_connection(options.connection, url, token)
         _print(f"The connection {options.connection} to {url} is stored in {stored}.")
         _write_settings(settings, path, options)
-        return DONE if options.no_test else check_hook(settings, options, url, token)
+        code = DONE if options.no_test else check_hook(settings, options, url, token)
+        if settings.remaining_step:
+            _print(settings.remaining_step)
+        return code
     except NotEditable as error:
         return _fail(f"{path} is not changed: {error}.", USAGE)
     except ConnectFailed as error:

@@ -249,7 +249,7 @@ def _answer_hook(options: Options, hooks: list[Hook], unsent: "list[Callable[[],
         if not hook.waits and (status >= 500 or status in (401, 403, 408, 429)):
             keep()
         detail = str(answer.get("detail") or "").rstrip(".")
-        raise HookFailed(f"Gatebook answered with HTTP {status}. {detail}".rstrip() + ".")
+        raise HookFailed(f"Gatebook answered with HTTP {status}{': ' if detail else ''}{detail}.")
     if not answer and received.strip() != b"{}":
         keep()
         raise HookFailed(f"The server at {url} is not a Gatebook: its answer is not understood.")
