@@ -203,6 +203,8 @@ class _Walk:
         if "\0" in text:
             raise _GaveUpError("it contains a NUL character")
         text = text.replace("\r\n", "\n")
+        if "\r" in text:
+            raise _GaveUpError("it contains a carriage return")
         source = text.encode("utf-8", "surrogatepass")
         tree = tree_sitter.Parser(_load_language()).parse(source)
         if tree.root_node.has_error:
@@ -397,6 +399,8 @@ class _Walk:
             self._read_heredoc(node, scope, read)
         elif node.type == "file_redirect":
             sign = next(child.type for child in node.children if not child.is_named)
+            if _has_line_break(node):
+                raise _GaveUpError("a redirection to the next line is not understood")
             words = self._expand_all(node.children_by_field_name("destination"), scope)
             read.words = words[1:]  # the grammar takes `>&2 push` as two destinations
             if sign.startswith("<") and sign != "<&" and sign != "<&-":
@@ -1148,6 +1152,17 @@ class _Redirect:
     pipes: list[tree_sitter.Node] = field(default_factory=list)
 
 
+def _has_line_break(node: tree_sitter.Node) -> bool:
+    """True if the words of a redirection are on several lines, which no shell accepts."""
+    source = node.text or b""
+    end = 0
+    for child in node.children:
+        if b"\n" in source[end : child.start_byte - node.start_byte].replace(b"\\\n", b""):
+            return True
+        end = child.end_byte - node.start_byte
+    return False
+
+
 def _check_gaps(node: tree_sitter.Node) -> None:
     """Refuse two words without a blank between, which a shell reads as one."""
     source = node.text or b""
@@ -1155,6 +1170,8 @@ def _check_gaps(node: tree_sitter.Node) -> None:
     for child in node.children:
         if end is not None and child.type not in _REDIRECTS:
             gap = source[end - node.start_byte : child.start_byte - node.start_byte]
+            if b"\n" in gap.replace(b"\\\n", b""):
+                raise _GaveUpError("a command over several lines is not understood")
             if not gap.replace(b"\\\n", b""):
                 raise _GaveUpError("where a word ends is not certain")
         end = None if child.type in _REDIRECTS else child.end_byte

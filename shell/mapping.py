@@ -179,7 +179,7 @@ def _build_call(
         "|".join(sorted(choices)) if len(choices) < 4 else read.positionals[at].text
         for at, choices in enumerate(usage.literals)
     )
-    why = f"the line {usage.programs[0]} {words}".rstrip()
+    why = f"the line {context.program} {words}".rstrip()
     if harmless or destroying:
         why += f", {effect} because of {(harmless or destroying)[0]}"
     return MappedCall(name, arguments, effect, _build_target(tool, arguments, read), why)
@@ -222,8 +222,10 @@ def parse_mapping(text: str) -> ShellMapping:
         raise make_document_error(top["programs"], f"has more than {MAX_PROGRAMS} programs.")
     programs: dict[str, tuple[Program, ...]] = {}
     for names, node in named.items():
-        for name in names.split("|"):
-            programs[name] = (_parse_program(name, node),)
+        first, *others = names.split("|")
+        program = _parse_program(first, node)
+        programs[first] = (program,)
+        programs |= {name: (replace(program, name=name),) for name in others}
     return ShellMapping(programs)
 
 

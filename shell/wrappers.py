@@ -87,7 +87,9 @@ OTHER_SHELLS: Final = frozenset(
     {"fish", "csh", "tcsh", "nu", "pwsh", "powershell", "cmd", "elvish", "xonsh"}
 )
 _SHELL_SWITCHES: Final = re.compile(r"[-+][abefhiklmnprstuvxBCEHPTDqfdlY]*")
-_SHELL_VALUES: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
+_SHELL_VALUES: Final = frozenset(
+    {"-rcfile", "-init-file", "-o", "+o", "-O", "+O", "--rcfile", "--init-file"}
+)
 _SHELL_LONG: Final = frozenset(
     {"--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting"}
 )
@@ -266,7 +268,7 @@ def _join_words(words: Sequence[Word]) -> Word:
 
 def _unwrap_shell(words: Sequence[Word]) -> list[Inner]:
     at, reads_command, reads_stdin = 0, False, False
-    if any(re.fullmatch(r"-[a-z]*n[a-z]*", word.value or "") for word in words[:1]):
+    if words and re.fullmatch(r"-[euvx]*n[euvx]*", words[0].value or ""):
         return []  # -n only checks the syntax
     while at < len(words):
         word = words[at]
@@ -275,9 +277,9 @@ def _unwrap_shell(words: Sequence[Word]) -> list[Inner]:
         text = word.value if word.value is not None else word.prefix
         if text in _SHELL_VALUES:
             at += 2
-            if text in ("--rcfile", "--init-file"):
+            if text.endswith(("-file", "rcfile")):
                 raise UnclearError("a shell reads a start-up file that is not shown")
-        elif text in _SHELL_LONG:
+        elif text in _SHELL_LONG or "-" + text in _SHELL_LONG:
             at += 1
         elif text in ("--version", "--help"):
             return []
