@@ -71,19 +71,23 @@ _HARMLESS_VALUES: Final = frozenset(
 # Commands after which the values of variables are not known any more.
 _FORGETTING: Final = frozenset(
     {
-        "read",
-        "mapfile",
-        "readarray",
-        "getopts",
-        "let",
-        "printf -v",
-        "source",
-        ".",
-        "typeset",
-        "wait",
+        *("read", "mapfile", "readarray", "getopts", "let", "source", ".", "wait", "unset"),
+        *("export", "declare", "typeset", "local", "readonly"),  # in quotes: no syntax of its own
+    }
+)
+# Programs that may change a file which the command wrote before.
+_CHANGING_FILES: Final = frozenset(
+    {
+        *("cp", "mv", "ln", "install", "tee", "sed", "patch", "tar", "unzip", "git", "curl"),
+        *("wget", "python", "python3", "perl", "make"),
     }
 )
 _REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
+_ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
+# Signs that end a word; the grammar takes line breaks before a backslash into the next word.
+_NO_WORD: Final = re.compile(r"[\s;&|<>`]|\$[({\w]")
+_SIMPLE_EXPANSION: Final = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9]+|[@*#?!$-])")
+_HIDDEN: Final = re.compile(r"\$[({\w@*#?!-]")  # an expansion that the grammar does not see
 # Words before a command that leave it to the shell to find functions and aliases.
 _KEYWORDS: Final = frozenset({"time", "noglob", "nocorrect", "coproc"})
 _OPERATORS: Final = frozenset(
@@ -942,29 +946,9 @@ class _Walk:
             name == "printf" and len(words) > 1 and (words[1].value or "-v").startswith("-v")
         ):
             scope.forgotten = True
-        elif name in ("enable", "hash", "bind", "complete", "exec") and name != "exec":
-            scope.path_changed = scope.path_changed or name in ("enable", "hash")
-        elif name in ("chmod", "touch"):
-            pass
-        elif name in (
-            "cp",
-            "mv",
-            "ln",
-            "install",
-            "tee",
-            "sed",
-            "patch",
-            "tar",
-            "unzip",
-            "git",
-            "curl",
-            "wget",
-            "python",
-            "python3",
-            "perl",
-            "make",
-        ):
-            # It may change a file that was written before.
+        elif name in ("enable", "hash"):
+            scope.path_changed = True
+        elif name in _CHANGING_FILES:
             for word in words[1:]:
                 if word.value is not None:
                     key = self._find_file(word.value, scope)
@@ -1011,6 +995,8 @@ class _Walk:
             if node.named_child_count:
                 self._scan_substitutions(node, scope)
                 return [Piece(None, source=text)]
+            if kind == "word" and _NO_WORD.search(_ESCAPED.sub("", text)):
+                raise _GaveUpError("a word is not understood")
             return split_escapes(text)
         if kind == "raw_string":
             return [Piece(text[1:-1], quoted=True)]
@@ -1065,6 +1051,7 @@ class _Walk:
             ):
                 continue
             start = child.start_byte - node.start_byte
+            self._check_literal(source[at:start], node)
             if start > at:
                 pieces.append(Piece(unescape_quoted(_decode(source[at:start])), quoted=True))
             at = child.end_byte - node.start_byte
@@ -1076,20 +1063,29 @@ class _Walk:
                 self._scan_substitutions(child, scope)
                 pieces.append(Piece(None, quoted=True, source=_text(child)))
         end = len(source) - margin
+        self._check_literal(source[at:end], node)
         if end > at:
             pieces.append(Piece(unescape_quoted(_decode(source[at:end])), quoted=True))
         return pieces
 
+    def _check_literal(self, source: bytes, node: tree_sitter.Node) -> None:
+        """Refuse text between double quotes in which the grammar missed an expansion."""
+        text = _ESCAPED.sub("", _decode(source))
+        if _HIDDEN.search(text) or ("`" in text and node.type == "string"):
+            raise _GaveUpError("an expansion in a text is not understood")
+
     def _expand_variable(self, node: tree_sitter.Node, scope: _Scope, *, quoted: bool) -> Piece:
         text = _text(node)
-        match = re.fullmatch(r"\$\{?([A-Za-z_]\w*|[0-9]+)\}?", text)
+        if node.type == "simple_expansion" and not _SIMPLE_EXPANSION.fullmatch(text):
+            raise _GaveUpError("an expansion is not understood")
+        match = re.fullmatch(r"\$(?:([A-Za-z_]\w*|[0-9])|\{([A-Za-z_]\w*|[0-9]+)\})", text)
         unknown = Piece(None, quoted, source=text)
         if match is None:
             self._scan_substitutions(node, scope)
             if text in ("$?", "$$", "$#", "$!", "${#}"):
                 return Piece(None, quoted=True, source=text)
             return unknown
-        name = match[1]
+        name = match[1] or match[2]
         if name.isdigit():
             if scope.positional is None or name == "0":
                 return unknown
