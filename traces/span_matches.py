@@ -17,8 +17,8 @@ MAX_NEWEST: Final = 2_000  # effects of the project that are searched for call i
 MAX_IN_SESSION: Final = 1_000  # newest effects of one session that are searched by intent
 MAX_SESSIONS: Final = 50  # sessions that one chunk searches by intent
 _COLUMNS: Final = (
-    "id", "session", "effect_key", "agent", "call_id", "intent_digest", "planned_at_us",
-    "dispatched_at_us", "received_us", "changed_us",
+    "id", "session", "session__parent", "effect_key", "agent", "call_id", "intent_digest",
+    "planned_at_us", "dispatched_at_us", "received_us", "changed_us",
 )  # fmt: skip
 
 
@@ -27,6 +27,7 @@ class Candidate(NamedTuple):
 
     id: UUID
     session: UUID
+    parent_session: UUID | None
     effect_key: str
     agent: UUID
     call_id: str
@@ -108,6 +109,8 @@ def find_match(wanted: WantedCall, candidates: Candidates, agent: UUID) -> Candi
     if call.call_id:
         rows = candidates.by_call.get(call.call_id, ())
         nearest = [row for row in rows if row.session == wanted.session]
+        # A subagent has a session of its own, and spans that name only its parent's conversation.
+        nearest = nearest or [row for row in rows if row.parent_session == wanted.session]
         if not nearest and not wanted.has_conversation:
             nearest = [
                 row

@@ -242,6 +242,18 @@ def test_a_span_of_a_trace_meets_an_effect_of_any_session_of_its_agent_by_call_i
     assert Entry.objects.get(kind="span.recorded").session == Session.objects.get(key="run-7").id
 
 
+def test_a_span_meets_the_effect_of_a_subagent_in_a_child_session(
+    agent: Caller, exporter: Exporter
+) -> None:
+    agent.session("conv-1")
+    agent.session("conv-1/reviewer", parent="conv-1")
+    agent.session("conv-2")
+    agent.plan("push-2", "conv-2", call_id="call_2")
+    effect = agent.plan("push-1", "conv-1/reviewer", call_id="call_1")
+    exporter.export(tool_span(1), tool_span(2))
+    assert str(Entry.objects.get(kind="span.recorded").effect) == effect["id"]
+
+
 def test_a_recorded_span_stays_next_to_its_effect_whatever_comes_later(
     agent: Caller, exporter: Exporter
 ) -> None:
