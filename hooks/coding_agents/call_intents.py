@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from api.plan_columns import compute_intent_digest
 from api.schemas import core
-from hooks.coding_agents.hook_events import HookEvent, read_text, to_plain_text
+from hooks.coding_agents.hook_events import HookEvent, read_text_field, to_plain_text
 from shell.map_command import map_command
-from shell.mapping import DEFAULT_MAPPING
+from shell.mapping import ShellMapping
 
 SHELL_TOOLS: Final = {
     "claude-code": frozenset({"Bash"}),
@@ -64,12 +64,12 @@ class CallIntent(NamedTuple):
     is_mapped: bool = False  # a shell call that was understood
 
 
-def build_call_intent(event: HookEvent) -> CallIntent:
-    """Return the intent of a hook's call."""
+def build_call_intent(event: HookEvent, mapping: ShellMapping) -> CallIntent:
+    """Return the intent of a hook's call; `mapping` knows the project's shell commands."""
     is_shell = event.tool in SHELL_TOOLS[event.client]
     command = _read_command(event.input) if is_shell else ""
     if is_shell and command and isinstance(event.input, Mapping):
-        return _build_shell_intent(event, command)
+        return _build_shell_intent(event, command, mapping)
     free_text = []
     if event.tool in _DESCRIBED_TOOLS and isinstance(event.input, Mapping):
         free_text = [name for name in DESCRIPTIONS if name in event.input]
@@ -86,8 +86,8 @@ def build_call_intent(event: HookEvent) -> CallIntent:
     )
 
 
-def _build_shell_intent(event: HookEvent, command: str) -> CallIntent:
-    mapped = map_command(command, mapping=DEFAULT_MAPPING, cwd=event.cwd)
+def _build_shell_intent(event: HookEvent, command: str, mapping: ShellMapping) -> CallIntent:
+    mapped = map_command(command, mapping=mapping, cwd=event.cwd)
     left_out = {"command", *DESCRIPTIONS, *_HOW_IT_RUNS}
     rest = {name: value for name, value in event.input.items() if name not in left_out}
     arguments = dict(mapped.arguments)
@@ -123,7 +123,7 @@ def _read_command(tool_input: Any) -> str:
 
 
 def _describe(tool_input: Any) -> str:
-    texts = [read_text(tool_input, name) for name in DESCRIPTIONS]
+    texts = [read_text_field(tool_input, name) for name in DESCRIPTIONS]
     return next((text for text in texts if text), "")
 
 
@@ -138,9 +138,9 @@ def _build_target(
     sources: dict[str, str] = {}
     for name, most in (("repository", 200), ("ref", 200), ("environment", 64), ("resource", 300)):
         fact = named.get(name)
-        if isinstance(fact, Mapping) and read_text(fact, "value"):
-            values[name] = to_plain_text(read_text(fact, "value"), most)
-            sources[name] = read_text(fact, "source")
+        if isinstance(fact, Mapping) and read_text_field(fact, "value"):
+            values[name] = to_plain_text(read_text_field(fact, "value"), most)
+            sources[name] = read_text_field(fact, "source")
     directory = _read_fact(named, "directory")
     if directory in (None, event.cwd):  # else the folder of the client says nothing about it
         _add_folder_facts(values, sources, _read_fact(named, "remote"), event, tool)
@@ -153,7 +153,7 @@ def _build_target(
 def _read_fact(named: Mapping[str, Any], name: str) -> str | None:
     """Return the value of a fact that the command names; None if it does not."""
     fact = named.get(name)
-    return read_text(fact, "value") if isinstance(fact, Mapping) else None
+    return read_text_field(fact, "value") if isinstance(fact, Mapping) else None
 
 
 def _add_folder_facts(
@@ -167,11 +167,11 @@ def _add_folder_facts(
         _add_address(values, sources, address, source)
     elif remote:
         _add_address(values, sources, remote, "command: remote")
-    repository = read_text(event.facts, "repository")
+    repository = read_text_field(event.facts, "repository")
     if repository and not remote and "repository" not in values:
         values["repository"] = to_plain_text(repository, 200)
         sources["repository"] = f"the folder ({_get_source(event)})"
-    branch = read_text(event.facts, "branch")
+    branch = read_text_field(event.facts, "branch")
     if branch and tool in _GIT_REF_TOOLS and values.get("ref", "HEAD") == "HEAD":
         values["ref"] = to_plain_text(branch, 200)
         sources["ref"] = f"the branch of the folder ({_get_source(event)})"
@@ -187,7 +187,7 @@ def _add_address(
 
 
 def _get_source(event: HookEvent) -> str:
-    return read_text(event.facts, "source") or "gatebook hook"
+    return read_text_field(event.facts, "source") or "gatebook hook"
 
 
 def shorten_address(address: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from hooks.coding_agents.call_intents import SHELL_TOOLS, CallIntent
-from hooks.coding_agents.hook_events import NOT_RUN, HookEvent, read_text
+from hooks.coding_agents.hook_events import NOT_RUN, HookEvent, read_text_field
 
 MAX_RESULT_BYTES: Final = 196_608  # of the stored result of a call
 KEPT_CHARACTERS: Final = 30_000  # of each end of a longer result
@@ -45,7 +45,7 @@ class CallResult(NamedTuple):
 def read_call_result(event: HookEvent, intent: CallIntent) -> CallResult:
     """Return how the call of a hook ended."""
     if event.name in NOT_RUN:
-        words = read_text(event.fields, "reason") or "The client refused the call."
+        words = read_text_field(event.fields, "reason") or "The client refused the call."
         return CallResult(reason="rejected", result={"detail": words})
     if event.name == "PostToolUseFailure":
         return _read_failure(event, intent)
@@ -71,7 +71,7 @@ def _read_claude_outcome(response: Any) -> tuple[str, str]:
 
 
 def _read_failure(event: HookEvent, intent: CallIntent) -> CallResult:
-    error = read_text(event.fields, "error")
+    error = read_text_field(event.fields, "error")
     result = shorten_result(
         {name: event.fields[name] for name in ("error", "is_interrupt") if name in event.fields}
     )

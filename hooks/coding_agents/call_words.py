@@ -20,7 +20,7 @@ MAX_QUOTED: Final = 2_000  # characters of a result or of a reviewer's words
 _ANSWERS: Final = ("deny", "deny_session", "request_changes")
 
 
-def name_effect(row: EffectRow) -> str:
+def format_effect_handle(row: EffectRow) -> str:
     """Return the handle of an effect."""
     return f"e_{row.opened_position}"
 
@@ -52,7 +52,7 @@ def describe_wait(row: EffectRow, defers: bool) -> str:
         " again; it then runs once."
     )
     return (
-        f"Gatebook: {name_effect(row)} ({row.tool}) waits for approval at {link}.{until}"
+        f"Gatebook: {format_effect_handle(row)} ({row.tool}) waits for approval at {link}.{until}"
         f" It was not executed. {next_step}"
     )
 
@@ -66,7 +66,7 @@ def _find_gate(row: EffectRow) -> UUID | None:
 def describe_denial(call: Call, row: EffectRow) -> str:
     """Return the words for a call that rules or people refused, with the reviewer's reason."""
     refusal = refusals.refuse_without_permission(row)
-    lines = [f"Gatebook: {name_effect(row)} ({row.tool}): {refusal.sentence}"]
+    lines = [f"Gatebook: {format_effect_handle(row)} ({row.tool}): {refusal.sentence}"]
     reason = _load_reviewer_words(call, row)
     if reason:
         lines.append(f"The reviewer wrote: {reason}")
@@ -91,8 +91,8 @@ def _load_reviewer_words(call: Call, row: EffectRow) -> str:
 def describe_done(row: EffectRow, attempt: AttemptRow | None) -> str:
     """Return the words for a call that was done before, with its stored result."""
     words = (
-        f"Gatebook: {name_effect(row)} ({row.tool}) was done before with outcome {row.outcome}."
-        " It was not executed again."
+        f"Gatebook: {format_effect_handle(row)} ({row.tool}) was done before with outcome"
+        f" {row.outcome}. It was not executed again."
     )
     if row.external_reference:
         words += f" Reference: {row.external_reference}."
@@ -118,14 +118,14 @@ def load_result_text(attempt: AttemptRow | None) -> str:
 def describe_closed(row: EffectRow) -> str:
     """Return the words for a call whose effect was withdrawn or undone."""
     return (
-        f"Gatebook: {name_effect(row)} ({row.tool}) is {row.state}. It was not executed."
+        f"Gatebook: {format_effect_handle(row)} ({row.tool}) is {row.state}. It was not executed."
         f" {build_url('effect', row.id)}"
     )
 
 
 def describe_doubt(row: EffectRow, verdict: Verdict) -> str:
     """Return the words for a call that may have been executed by a process that died."""
-    words = table.describe_verdict(verdict, f"{name_effect(row)} ({row.tool})")
+    words = table.describe_verdict(verdict, f"{format_effect_handle(row)} ({row.tool})")
     return (
         f"Gatebook: this call began before and no result was reported. {words}"
         f" It was not executed again. {build_url('effect', row.id)}"

@@ -46,7 +46,7 @@ class HookEvent:
     @property
     def cwd(self) -> str:
         """The folder in which the client works."""
-        return read_text(self.fields, "cwd")
+        return read_text_field(self.fields, "cwd")
 
     @property
     def occurred_us(self) -> int | None:
@@ -60,31 +60,32 @@ class HookEvent:
     def process(self) -> str:
         """The name of the attempt that this hook may begin: its call, and a digest of its turn."""
         moment = self.turn or self.delivery
-        return f"{self.call_label}@{digest_text(moment)[:12] if moment else 'unknown'}"
+        return f"{self.call_label}@{compute_text_digest(moment)[:12] if moment else 'unknown'}"
 
     @property
     def call_label(self) -> str:
         """The call's id, shortened so that `process` has at most 64 characters."""
         label = self.call_id or self.delivery or "call"
-        return label if len(label) <= 48 else f"{label[:31]}~{digest_text(label)[:16]}"
+        return label if len(label) <= 48 else f"{label[:31]}~{compute_text_digest(label)[:16]}"
 
 
 def build_hook_event(client: Client, fields: Mapping[str, Any], fault: str = "") -> HookEvent:
     """Return what a hook says. Raises HookNotUsable."""
-    name = read_text(fields, "hook_event_name")
+    name = read_text_field(fields, "hook_event_name")
     if not name:
         raise HookNotUsable(
             "The hook has no `hook_event_name`. Send the hook's JSON as the client wrote it."
         )
-    session = read_text(fields, "session_id")
+    session = read_text_field(fields, "session_id")
     if not session:
         raise HookNotUsable(
             "The hook has no `session_id`. Update the client, or record its calls in another way."
         )
-    agent = read_text(fields, "agent_id")
+    agent = read_text_field(fields, "agent_id")
     facts = fields.get("gatebook")
     facts = facts if isinstance(facts, Mapping) else {}
-    call_id = read_text(fields, "tool_use_id")
+    call_id = read_text_field(fields, "tool_use_id")
+    delivery = read_text_field(facts, "delivery") or read_text_field(fields, "timestamp")
     is_call = is_before_call(name, fields) or name in AFTER_CALL | NOT_RUN
     return HookEvent(
         client=client,
@@ -93,8 +94,8 @@ def build_hook_event(client: Client, fields: Mapping[str, Any], fault: str = "")
         session_key=build_key(f"{session}/{agent}" if agent else session),
         parent_key=build_key(session) if agent else "",
         call_id=_build_call_id(call_id) if is_call and call_id else "",
-        turn=_shorten(read_text(fields, "prompt_id") or read_text(fields, "turn_id")),
-        delivery=_shorten(read_text(facts, "delivery") or read_text(fields, "timestamp")),
+        turn=_shorten(read_text_field(fields, "prompt_id") or read_text_field(fields, "turn_id")),
+        delivery=_shorten(delivery),
         tool=_read_tool(fields) if is_call else "",
         input=fields.get("tool_input", {}) if is_call else {},
         facts=facts,
@@ -109,20 +110,20 @@ def is_before_call(name: str, fields: Mapping[str, Any]) -> bool:
     return bool(_LOOKS_BEFORE.fullmatch(name)) and "tool_name" in fields
 
 
-def read_text(fields: Mapping[str, Any], name: str) -> str:
+def read_text_field(fields: Mapping[str, Any], name: str) -> str:
     """Return a field if it is a text, else an empty one."""
     value = fields.get(name)
     return value if isinstance(value, str) else ""
 
 
-def digest_text(text: str) -> str:
+def compute_text_digest(text: str) -> str:
     """Return the SHA-256 of a text as hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def build_key(text: str) -> str:
     """Return a session key for a client's id: the id itself unless it is long or not printable."""
-    return text if _PLAIN_ID.fullmatch(text) else f"hook:{digest_text(text)}"
+    return text if _PLAIN_ID.fullmatch(text) else f"hook:{compute_text_digest(text)}"
 
 
 def to_plain_text(text: str, most: int) -> str:
@@ -131,18 +132,18 @@ def to_plain_text(text: str, most: int) -> str:
 
 
 def _build_call_id(text: str) -> str:
-    return text if _PLAIN_ID.fullmatch(text) else digest_text(text)
+    return text if _PLAIN_ID.fullmatch(text) else compute_text_digest(text)
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= 200 and not _CONTROL.search(text) else digest_text(text)
+    return text if len(text) <= 200 and not _CONTROL.search(text) else compute_text_digest(text)
 
 
 def _read_tool(fields: Mapping[str, Any]) -> str:
-    tool = read_text(fields, "tool_name")
+    tool = read_text_field(fields, "tool_name")
     if not tool:
         raise HookNotUsable("The hook has no `tool_name`. Update the client.")
     plain = to_plain_text(tool, len(tool))
     if len(plain) <= MAX_TOOL_CHARACTERS and plain == tool:
         return tool
-    return f"{plain[: MAX_TOOL_CHARACTERS - 17]}~{digest_text(tool)[:16]}"
+    return f"{plain[: MAX_TOOL_CHARACTERS - 17]}~{compute_text_digest(tool)[:16]}"

@@ -11,7 +11,8 @@ from api.events.record import is_accepted, record_batch
 from api.strictjson.canonical_json import to_canonical_text
 from api.strictjson.parser import Parsed
 from hooks.coding_agents.call_results import shorten_result
-from hooks.coding_agents.hook_events import HookEvent, digest_text
+from hooks.coding_agents.hook_answers import HookAnswer
+from hooks.coding_agents.hook_events import HookEvent, compute_text_digest
 from hooks.coding_agents.hook_sessions import (
     build_fact_key,
     build_origin,
@@ -24,6 +25,7 @@ from sessions.models import ENDED, Session
 
 # Events that show that the session's client works again.
 _AT_WORK: Final = frozenset({"SessionStart", "UserPromptSubmit", "BeforeAgent"})
+_TURN_ENDS: Final = frozenset({"Stop", "AfterAgent"})
 _ENDS: Final = frozenset({"SessionEnd"})
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+")
 
@@ -48,8 +50,8 @@ def build_fact(
     return fact
 
 
-def record_event(call: Call, event: HookEvent, session: UUID) -> str:
-    """Record a hook that is not about a call; return what the model should read."""
+def record_hook_event(call: Call, event: HookEvent, session: UUID) -> HookAnswer:
+    """Record a hook that is not about a call; answer what the model or its user should read."""
     row = load_hook_session(session)
     fields = {name: value for name, value in event.fields.items() if name != "gatebook"}
     # Without a turn or a time, equal hooks are told apart by what happened between them.
@@ -60,14 +62,16 @@ def record_event(call: Call, event: HookEvent, session: UUID) -> str:
     record_facts(call, [build_fact(event, kind, key, row.key, values)])
     title = build_title(event)
     if title and not row.title:
-        change_session(call, event, row, {"title": title})
+        change_hook_session(call, event, row, {"title": title})
     if event.name in _AT_WORK:
         _change_status(call, event, row, {"status": "running"})
-        return describe_open_effects(call, session)
+        return HookAnswer(context=describe_open_effects(call, session))
+    if event.name in _TURN_ENDS:
+        return HookAnswer(message=describe_open_effects(call, session))
     # The client may resume the session at any time, so its end only suspends the session.
     if event.name in _ENDS and row.status == "running":
         _change_status(call, event, row, {"status": "suspended"})
-    return ""
+    return HookAnswer()
 
 
 def record_status(call: Call, event: HookEvent, session: UUID, waiting_on: str) -> None:
@@ -79,10 +83,10 @@ def record_status(call: Call, event: HookEvent, session: UUID, waiting_on: str) 
 
 def _change_status(call: Call, event: HookEvent, row: Session, values: dict[str, str]) -> None:
     if row.status not in (*ENDED, values["status"]):
-        change_session(call, event, row, values)
+        change_hook_session(call, event, row, values)
 
 
-def change_session(call: Call, event: HookEvent, row: Session, values: dict[str, str]) -> None:
+def change_hook_session(call: Call, event: HookEvent, row: Session, values: dict[str, str]) -> None:
     """Change fields of a locked session."""
     key = build_fact_key("session.changed", row.key, row.version, *values.values())
     body = {"kind": "session.changed", "session": row.key, **values}
@@ -93,7 +97,11 @@ def change_session(call: Call, event: HookEvent, row: Session, values: dict[str,
 def to_kind_word(name: str) -> str:
     """Return an event's name as the second word of an entry's kind."""
     words = "_".join(word.lower() for word in _WORD.findall(name))
-    return words if 0 < len(words) <= 50 else f"event_{digest_text(name)[:8].translate(_LETTERS)}"
+    return (
+        words
+        if 0 < len(words) <= 50
+        else f"event_{compute_text_digest(name)[:8].translate(_LETTERS)}"
+    )
 
 
 _LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")

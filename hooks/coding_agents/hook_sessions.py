@@ -10,7 +10,12 @@ from uuid import UUID
 from accounts.origin import Origin
 from api.endpoint import Call
 from api.strictjson.canonical_json import to_canonical_text
-from hooks.coding_agents.hook_events import HookEvent, digest_text, read_text, to_plain_text
+from hooks.coding_agents.hook_events import (
+    HookEvent,
+    compute_text_digest,
+    read_text_field,
+    to_plain_text,
+)
 from sessions import lookup, sessions
 from sessions.models import Session
 
@@ -35,7 +40,7 @@ def build_origin(call: Call, event: HookEvent, key: str, body: dict[str, Any]) -
 def build_fact_key(*parts: object) -> str:
     """Return the journal key of a fact that follows from a hook: 64 characters."""
     text = "\0".join(map(str, parts))
-    return f"hook:{digest_text(text)[:59]}"
+    return f"hook:{compute_text_digest(text)[:59]}"
 
 
 def ensure_session(call: Call, event: HookEvent) -> UUID:
@@ -51,7 +56,7 @@ def _open_session(call: Call, event: HookEvent, key: str, parent: str) -> UUID:
         return session
     labels: dict[str, str] = {"client": event.client}
     for name in ("agent_type", "model"):
-        text = read_text(event.fields, name)
+        text = read_text_field(event.fields, name)
         if text and (parent or name != "agent_type"):
             labels[name] = to_plain_text(text, 200)
     values: dict[str, Any] = {
@@ -62,10 +67,10 @@ def _open_session(call: Call, event: HookEvent, key: str, parent: str) -> UUID:
     }
     if parent:
         values["parent"] = parent
-    repository = to_plain_text(read_text(event.facts, "repository"), 200)
+    repository = to_plain_text(read_text_field(event.facts, "repository"), 200)
     if repository:
         values["repository"] = repository
-    branch = to_plain_text(read_text(event.facts, "branch"), 200)
+    branch = to_plain_text(read_text_field(event.facts, "branch"), 200)
     if branch:
         values["branch"] = branch
     body = {**values, "kind": "session.started", "meta": build_meta(event)}
@@ -81,7 +86,7 @@ def build_meta(event: HookEvent) -> dict[str, Any]:
 
 def build_title(event: HookEvent) -> str:
     """Return the first line of the prompt, or an empty title."""
-    lines = read_text(event.fields, "prompt").strip().splitlines()
+    lines = read_text_field(event.fields, "prompt").strip().splitlines()
     return lines[0][:300] if lines else ""
 
 

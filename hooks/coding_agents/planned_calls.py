@@ -89,7 +89,7 @@ def decide_call(
     return _answer_planned(case, _plan(case, effect_key))
 
 
-def build_effect_key(event: HookEvent, intent: CallIntent, ordinal: int = 0) -> str:
+def build_call_key(event: HookEvent, intent: CallIntent, ordinal: int = 0) -> str:
     """Return the effect key of a call: its id, its intent, and how often both came before."""
     return f"{event.call_id or 'call'}:{intent.digest[3:19]}:{ordinal}"
 
@@ -102,13 +102,13 @@ def _find_effect(case: _Case) -> tuple[str, UUID | None]:
     """
     event, intent = case.event, case.intent
     if event.call_id:
-        effect_key = build_effect_key(event, intent)
+        effect_key = build_call_key(event, intent)
         identity = derive_uuid(case.session, effect_key)
         return effect_key, identity if Effect.objects.filter(id=identity).exists() else None
     rows = Effect.objects.filter(session=case.session, intent_digest=intent.digest)
     calls = list(rows.values_list("id", "call_id").order_by("opened_position"))
     same = [identity for identity, label in calls if event.delivery and label == event.delivery]
-    return build_effect_key(event, intent, len(calls)), same[-1] if same else None
+    return build_call_key(event, intent, len(calls)), same[-1] if same else None
 
 
 def _load_open_effects(case: _Case) -> tuple[list[EffectRow], list[EffectRow]]:
@@ -337,7 +337,9 @@ def _rewrite(case: _Case, row: EffectRow) -> HookAnswer:
 
 def _wait(case: _Case, row: EffectRow) -> HookAnswer:
     """Answer a call that people must decide on. A hook never waits for them itself."""
-    record_status(case.call, case.event, case.session, f"approval of {call_words.name_effect(row)}")
+    record_status(
+        case.call, case.event, case.session, f"approval of {call_words.format_effect_handle(row)}"
+    )
     words = call_words.describe_wait(row, case.options.defers)
     return HookAnswer("defer" if case.options.defers else "deny", words)
 
@@ -377,7 +379,9 @@ def _permit(case: _Case, row: EffectRow) -> HookAnswer:
     """
     if row.permission_basis == "ruling":
         record_status(case.call, case.event, case.session, "")
-        return HookAnswer("allow", f"Approved in Gatebook ({call_words.name_effect(row)}).")
+        return HookAnswer(
+            "allow", f"Approved in Gatebook ({call_words.format_effect_handle(row)})."
+        )
     return HookAnswer("allow" if case.options.allows else "none")
 
 

@@ -16,7 +16,7 @@ from hooks.coding_agents.call_results import CallResult
 from hooks.coding_agents.hook_events import HookEvent
 from hooks.coding_agents.hook_facts import build_fact, record_facts
 from hooks.coding_agents.hook_sessions import build_fact_key, build_origin, ensure_session
-from hooks.coding_agents.planned_calls import build_call_meta, build_effect_key
+from hooks.coding_agents.planned_calls import build_call_key, build_call_meta
 from journal.models import Entry
 from ledger import commands
 from ledger.models import Attempt, Effect
@@ -65,7 +65,7 @@ def _find_attempt(
     """Return the effect that a call was planned as, and the attempt that the call is."""
     rewritten = rewritten_calls.find_effect_key(_read_shell_command(event))
     if rewritten or event.call_id:
-        effect_key = rewritten or build_effect_key(event, intent)
+        effect_key = rewritten or build_call_key(event, intent)
         identity = derive_uuid(session, effect_key)
         row = reader.load_effects([identity]).get(identity)
         if row is not None and (rewritten or row.intent_digest == intent.digest):
@@ -141,9 +141,9 @@ def _is_recorded(call: Call, keys: list[str]) -> bool:
 def _choose_effect_key(session: UUID, event: HookEvent, intent: CallIntent) -> str:
     """Return the effect key of a call that was never planned."""
     if event.call_id:
-        return build_effect_key(event, intent)
+        return build_call_key(event, intent)
     rows = Effect.objects.filter(session=session, intent_digest=intent.digest)
-    return build_effect_key(event, intent, rows.count())
+    return build_call_key(event, intent, rows.count())
 
 
 def _answer_attempt(

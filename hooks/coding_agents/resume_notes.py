@@ -1,4 +1,4 @@
-"""What a resumed client must know: effects of its session that may have happened."""
+"""What a resumed client and its user must know: effects that may have happened."""
 
 from typing import Final
 from uuid import UUID
@@ -7,23 +7,27 @@ from django.db.models import Q
 
 from api.endpoint import Call
 from db.clock import now_us
+from hooks.coding_agents.call_intents import LOCAL_TOOLS
 from hooks.coding_agents.call_words import build_url
 from ledger.models import Effect
 from ledger.verdicts import evaluate, table
+from shell.effects import CODE_TOOL, EDIT_TOOL, READ_TOOL
 
 MAX_NOTES: Final = 10
+_LOCAL_TOOLS: Final = sorted({READ_TOOL, EDIT_TOOL, CODE_TOOL}.union(*LOCAL_TOOLS.values()))
 
 
 def describe_open_effects(call: Call, session: UUID) -> str:
     """Return a text for the model about dispatched effects without a result; empty if none.
 
     A client tells its model after a crash that a call was aborted, although it may have happened.
+    Calls that change nothing outside the machine are left out.
     """
     in_family = Q(session=session) | Q(session__parent=session)
     rows = list(
-        Effect.objects.filter(in_family, project=call.project, state="dispatched").order_by(
-            "-opened_position"
-        )[: MAX_NOTES + 1]
+        Effect.objects.filter(in_family, project=call.project, state="dispatched")
+        .exclude(tool__in=_LOCAL_TOOLS)
+        .order_by("-opened_position")[: MAX_NOTES + 1]
     )
     if not rows:
         return ""

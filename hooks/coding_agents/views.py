@@ -37,6 +37,7 @@ from hooks.coding_agents.hook_events import (
 from hooks.coding_agents.hook_sessions import ensure_session
 from hooks.coding_agents.planned_calls import HookOptions
 from ledger.circuit_breakers import CircuitOpen
+from ledger.tools.shell_mapping import load_shell_mapping
 from sessions.capacity import PlansThrottled
 
 log = structlog.get_logger("gatebook.hooks")
@@ -109,7 +110,7 @@ def _decide_call(call: Call, event: HookEvent) -> HookAnswer:
     """Decide on a call. A call that cannot be stored exactly as it was sent is denied."""
     if event.fault:
         raise HookNotUsable(event.fault)
-    intent = build_call_intent(event)
+    intent = build_call_intent(event, load_shell_mapping(call.project))
     if len(to_canonical_text(intent.arguments)) > MAX_ARGUMENT_BYTES:
         raise HookNotUsable(_TOO_LARGE)
     options = _read_options(call, event)
@@ -124,7 +125,7 @@ def _decide_call(call: Call, event: HookEvent) -> HookAnswer:
 
 
 def _record_result(call: Call, event: HookEvent) -> HookAnswer:
-    intent = build_call_intent(event)
+    intent = build_call_intent(event, load_shell_mapping(call.project))
     if len(to_canonical_text(intent.arguments)) > MAX_ARGUMENT_BYTES:
         intent = intent._replace(arguments={"left_out": _TOO_LARGE})
     result = read_call_result(event, intent)
@@ -137,8 +138,7 @@ def _record_result(call: Call, event: HookEvent) -> HookAnswer:
 
 def _record_event(call: Call, event: HookEvent) -> HookAnswer:
     def record() -> HookAnswer:
-        session = ensure_session(call, event)
-        return HookAnswer(context=hook_facts.record_event(call, event, session))
+        return hook_facts.record_hook_event(call, event, ensure_session(call, event))
 
     return _transact(call, record)
 

@@ -1,7 +1,6 @@
 """Coding agents as tests play them: hooks over HTTP, and people in the inbox."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,8 +10,10 @@ from approvals.models import Gate
 from ledger.models import Attempt, Effect
 from sessions.models import Session
 from tests.api.api_client import Caller
+from tests.approvals.confirm_helpers import code_in
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
+from tests.pages.people import PASSWORD
 
 SAMPLES: Final = Path(__file__).with_name("samples")
 PUSH: Final = "git push -q origin HEAD:refs/heads/agent/cc && echo pushed"
@@ -116,10 +117,13 @@ class HookClient:
 
     def rule(self, gate: Gate, answer: str = "approve", **more: str) -> None:
         """Rule on a gate through the real pages."""
-        response = Reviewer(self.scenario).answer(gate, answer, all_read="1", **more)
-        assert response.status_code == 302, re.sub(r"<[^>]*>|\s+", " ", response.content.decode())[
-            -6000:
-        ]
+        reviewer = Reviewer(self.scenario)
+        response = reviewer.answer(gate, answer, all_read="1", **more)
+        assert response.status_code == 302, response.content.decode()
+        if Gate.objects.get(id=gate.id).status == "pending":
+            code = code_in(reviewer.page(response["Location"]))
+            response = reviewer.confirm(gate, code=code, password=PASSWORD)
+            assert response.status_code == 302, response.content.decode()
 
     def rule_on_only_gate(self, answer: str = "approve", **more: str) -> Gate:
         """Rule on the only gate that waits, and return it."""

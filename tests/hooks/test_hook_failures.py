@@ -116,7 +116,7 @@ def test_a_bug_denies_a_call_and_is_logged(
     answer = claude.send_raw(json.dumps(claude.shell("PreToolUse", "ls")).encode())
     assert "server's log" in read_denial(answer)
     # A report is lost then, which the user sees.
-    monkeypatch.setattr("hooks.coding_agents.hook_facts.record_event", fail)
+    monkeypatch.setattr("hooks.coding_agents.hook_facts.record_hook_event", fail)
     assert "server's log" in claude.send(claude.build("Stop"))["systemMessage"]
 
 

@@ -151,6 +151,16 @@ def test_codex_learns_after_a_crash_what_may_have_happened(codex: HookClient) ->
     assert "A person must resolve it" in context
 
 
+def test_the_end_of_a_turn_names_calls_without_a_result(claude: HookClient) -> None:
+    """The client's own permissions refused the call, which no hook reports."""
+    call = {"tool_name": "mcp__x__send", "tool_input": {"to": "a"}, "tool_use_id": "t"}
+    claude.send(claude.build("PreToolUse", **call))
+    claude.before("ls", "toolu_2")
+    message = claude.send(claude.build("Stop"))["systemMessage"]
+    assert str(the_effect(tool="mcp__x__send")) in message
+    assert "shell.read" not in message
+
+
 def send_gemini(gemini: HookClient, event: str, at: str, **fields: Any) -> dict[str, Any]:
     return gemini.send(gemini.build(event, timestamp=at, **fields))
 

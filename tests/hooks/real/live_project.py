@@ -10,6 +10,7 @@ import httpx
 from django.conf import settings
 
 from tests.api.api_client import NO_TLS, Caller
+from tests.approvals.confirm_helpers import code_in
 from tests.config.server import Server
 from tests.hooks.hook_client import RULES
 from tests.pages.people import PASSWORD
@@ -28,6 +29,7 @@ with transaction.atomic():
     print(tokens.issue_token(agents.ensure_agent(project, "coder"), expires_in=None, actor="tests"))
 """
 _SEEN: Final = re.compile(r'name="seen" value="([^"]+)"')
+_DRAFT: Final = re.compile(r'name="seen_draft" value="([^"]+)"')
 _CSRF: Final = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 WITHIN_S: Final = 60
 
@@ -83,6 +85,20 @@ class LiveProject:
         }
         response = client.post(f"{path}vote/", data=fields, headers={"Referer": self.server.url})
         assert response.status_code == 302, response.text
+        if response.headers["Location"].endswith("/confirm/"):
+            page = client.get(response.headers["Location"]).text
+            draft, csrf = _DRAFT.search(page), _CSRF.search(page)
+            assert draft is not None, page
+            assert csrf is not None, page
+            fields = {
+                "seen_draft": draft[1],
+                "code": code_in(page),
+                "password": PASSWORD,
+                "csrfmiddlewaretoken": csrf[1],
+            }
+            headers = {"Referer": self.server.url}
+            response = client.post(f"{path}confirm/", data=fields, headers=headers)
+            assert response.status_code == 302, response.text
         assert self.agent.get(f"/gates/{gate['id']}").json()["status"] != "pending"
 
     def count_violations(self) -> int:
