@@ -130,3 +130,10 @@ def test_the_command_explains_with_the_tools_of_the_project(
     assert '2. shell.read, reads: "ls"' in output
     call_command("explain_command", "fleetctl resize eu", "--default", "--json")
     assert '"tool": "shell.run"' in capsys.readouterr().out
+
+
+@pytest.mark.django_db
+def test_the_page_shows_the_lines_of_a_tool(organization: Organization) -> None:
+    declare(organization)
+    page = organization.client("viewer").get("/tools/").content.decode()
+    assert "Shell commands: <code>fleetctl resize|scale CLUSTER --nodes=NODES" in page
