@@ -350,3 +350,17 @@ def test_tasks_are_listed_newest_first(
         "done": 0,
         "failed": 0,
     }
+
+
+def test_a_reported_description_does_not_stand_in_the_way_of_the_opening(agent: Caller) -> None:
+    started = {"id": "r-1", "kind": "session.started", "session": "s-1", "title": "Seen in a log"}
+    assert agent.report([started]).status_code == 200
+    answer = agent.post("/sessions", {"key": "s-1", "title": "Release 12", "mode": "leased"})
+    assert answer.status_code == 201, answer.text
+    stored = Session.objects.get(key="s-1")
+    assert (stored.title, stored.mode) == ("Release 12", "leased")
+    # A command's description is not replaced, by a command or a report.
+    assert agent.post("/sessions", {"key": "s-1", "title": "Other"}).status_code == 409
+    agent.report([{**started, "id": "r-2", "producer_seq": 0}])
+    stored.refresh_from_db()
+    assert stored.title == "Release 12"
