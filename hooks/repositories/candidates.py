@@ -24,6 +24,30 @@ from ledger.verdicts import verdict_inputs
 MAX_PER_QUERY: Final = 200
 MAX_REPOSITORIES: Final = 2_000
 _DAY_US: Final = 86_400_000_000
+# The columns that matching reads; an effect has many more.
+_COLUMNS: Final = (
+    "project_id",
+    "agent_id",
+    "tool",
+    "repository__name",
+    "moved_refs",
+    "environment",
+    "external_reference",
+    "attempt_count",
+    "state",
+    "outcome",
+    "plan_position",
+)
+_ATTEMPT_COLUMNS: Final = (
+    "effect_id",
+    "number",
+    "lane",
+    "external_reference",
+    "received_us",
+    "heard_us",
+    "dispatched_at_us",
+    "acknowledged_at_us",
+)
 
 
 def load_effect_candidates(
@@ -35,8 +59,8 @@ def load_effect_candidates(
     dispatched without an answer, and those with one of the event's references: at most
     MAX_PER_QUERY of each. `excluded`: effects that a person said it is not.
     """
-    effects = {effect.id: effect for effect in _load_effects(event, facts)}
-    rows = [effect for effect in effects.values() if effect.id not in excluded]
+    ids = {effect for effect in _find_effects(event, facts) if effect not in excluded}
+    rows = list(Effect.objects.filter(id__in=ids).select_related("repository").only(*_COLUMNS))
     attempts = _load_attempts(rows)
     near = [row for row in rows if not row.attempt_count or _is_near(event, attempts[row.id])]
     plans = verdict_inputs.load_plan_bodies(near)
@@ -47,10 +71,9 @@ def load_effect_candidates(
     ]
 
 
-def _load_effects(event: CodeHostEvent, facts: EventFacts) -> Iterable[Effect]:
-    ofs = Effect.objects.filter(project=event.project_id, imported=False).select_related(
-        "repository"
-    )
+def _find_effects(event: CodeHostEvent, facts: EventFacts) -> Iterable[UUID]:
+    """Yield the ids of effects near the event; most are found more than once."""
+    ofs = Effect.objects.filter(project=event.project_id, imported=False)
     since = event.occurred_us - WINDOW_BEFORE_US - 30 * _DAY_US
     recent = ofs.filter(received_us__gte=since).order_by("-opened_position")
     repositories = _find_repositories(event, facts)
@@ -64,7 +87,7 @@ def _load_effects(event: CodeHostEvent, facts: EventFacts) -> Iterable[Effect]:
     if references:
         queries.append(recent.filter(HAS_REFERENCE, external_reference__in=references))
     for query in queries:
-        yield from query[:MAX_PER_QUERY]
+        yield from query.values_list("id", flat=True)[:MAX_PER_QUERY]
 
 
 def _find_repositories(event: CodeHostEvent, facts: EventFacts) -> list[UUID]:
@@ -84,7 +107,7 @@ def _find_repositories(event: CodeHostEvent, facts: EventFacts) -> list[UUID]:
 def _load_attempts(effects: Sequence[Effect]) -> dict[UUID, list[Attempt]]:
     attempts: dict[UUID, list[Attempt]] = {effect.id: [] for effect in effects}
     tried = [effect.id for effect in effects if effect.attempt_count]
-    rows = Attempt.objects.filter(effect__in=tried).order_by("-number")
+    rows = Attempt.objects.filter(effect__in=tried).only(*_ATTEMPT_COLUMNS).order_by("-number")
     for row in rows[: 10 * MAX_PER_QUERY]:
         attempts[row.effect_id].append(row)
     return attempts

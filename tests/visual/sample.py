@@ -574,5 +574,6 @@ def list_pages(sample: Sample) -> list[PageAddress]:
     add("help", "rita", url_of("help"))
     add("api", "rita", url_of("api"))
     add("tools", "rita", url_of("tools"))
+    add("code-hosts", "rita", url_of("code_hosts"))
     add("verdicts", "rita", url_of("verdicts"))
     return pages

@@ -362,6 +362,18 @@ def test_the_page_as_of_a_moment_replays_confirmation_and_withdrawal(
     assert "as confirmed by GitHub" not in now.content.decode()
 
 
+def test_timeline_and_search_show_the_confirmation(bot: CodeHost) -> None:
+    effect = bot.dispatch_push()
+    event = bot.push()
+    client = bot.organization.client("viewer")
+    timeline = client.get(f"/sessions/{effect.session_id}/timeline/")
+    assert timeline.status_code == 200
+    assert str(effect) in client.get("/search/", {"q": "confirmed:github"}).content.decode()
+    question(bot, event, reason="That was the nightly job, see its log.")
+    assert client.get(f"/sessions/{effect.session_id}/timeline/").status_code == 200
+    assert str(effect) not in client.get("/search/", {"q": "confirmed:github"}).content.decode()
+
+
 def test_a_compensation_is_confirmed_by_people_only(bot: CodeHost) -> None:
     done = bot.dispatch_push()
     bot.agent.acknowledge({"id": str(done.id)}, external_reference=OTHER_SHA)
