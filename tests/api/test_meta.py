@@ -42,7 +42,7 @@ def test_later_sends_add_keys_and_replace_values_and_conflict_with_nothing(agent
 def test_meta_and_call_ids_are_found_by_index(agent: Caller) -> None:
     session = agent.session(meta={"cwd": "/a"})
     effect = agent.plan(call_id="c1")
-    asked: list[tuple[str, Callable[[], object]]] = [
+    reads: list[tuple[str, Callable[[], object]]] = [
         ("entry_of_description", lambda: sent_meta.load_session_meta(session["id"])),
         ("entry_by_effect", lambda: sent_meta.load_effect_meta(effect["id"])),
         # PostgreSQL takes any index of the session while the table has a few rows.
@@ -51,9 +51,9 @@ def test_meta_and_call_ids_are_found_by_index(agent: Caller) -> None:
             lambda: agent.get("/effects/s-1;call_id=c1"),
         ),
     ]
-    for index, ask in asked:
+    for index, read in reads:
         with CaptureQueriesContext(connection) as ran:
-            ask()
+            read()
         plans = [
             plan_of(query["sql"]) for query in ran.captured_queries if "SELECT" in query["sql"]
         ]
