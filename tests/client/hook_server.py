@@ -21,6 +21,7 @@ class HookServer:
     requests: list[tuple[str, str, bytes]] = field(default_factory=list)
     hold: threading.Event | None = None  # no answer before it is set
     hang_up: bool = False
+    only_event: str = ""  # other events get an empty object
 
     def bodies(self) -> list[dict[str, Any]]:
         return [json.loads(body) for _, _, body in self.requests]
@@ -41,10 +42,13 @@ def serve_hooks() -> Iterator[HookServer]:
             if server.hang_up:
                 self.close_connection = True
                 return
-            self.send_response(server.status)
-            self.send_header("Content-Length", str(len(server.answer)))
+            status, answer = server.status, server.answer
+            if server.only_event and json.loads(body)["hook_event_name"] != server.only_event:
+                status, answer = 200, b"{}"
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(server.answer)
+            self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""
