@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from shell import sql_text
-from shell.effects import CHANGES, DESTROYS, LOCAL, READS, RUNS
+from shell.command_effects import CHANGES, DESTROYS, LOCAL, READS, RUNS
 from shell.words import describe_unknown, is_unknown_value
 
 MAX_TEXT: Final = 4_000  # characters of a statement or of code in arguments

@@ -1,8 +1,8 @@
 """Map a shell command to the tools that it calls. Pure; never raises.
 
-The order of risk is that of shell/effects.py: what is not parsed, then what nobody can know, then
-what destroys, changes, stays on this machine, only reads. The gravest part names the tool; of equal
-parts the first. All parts are shown in their order.
+The order of risk is that of shell/command_effects.py: what is not parsed, then what nobody can know,
+then what destroys, changes, stays on this machine, only reads. The gravest part names the tool; of
+equal parts the first. All parts are shown in their order.
 """
 
 import posixpath
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from shell.argument_readers import strip_password
-from shell.effects import (
+from shell.command_effects import (
     CHANGES,
     CODE_TOOL,
     DELETE_TOOL,

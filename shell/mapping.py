@@ -24,7 +24,7 @@ from db.yaml_reader import (
     make_document_error,
 )
 from shell.argument_readers import NO_STDIN, READERS, CommandContext, Stdin
-from shell.effects import CHANGES, DESTROYS, LOCAL, READS, RUNS, is_graver
+from shell.command_effects import CHANGES, DESTROYS, LOCAL, READS, RUNS, is_graver
 from shell.usage_lines import (
     MAX_USAGE_CHARACTERS,
     Option,

@@ -25,7 +25,7 @@ from ledger.store.effect_rows import EffectRow
 from ledger.tools import cache
 from sessions import sessions
 from sessions.models import Session
-from shell.effects import UNPARSED_TOOL
+from shell.command_effects import UNPARSED_TOOL
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hooks.coding_agents.call_intents import LOCAL_TOOLS
 from hooks.coding_agents.call_words import build_url
 from ledger.models import Effect
 from ledger.verdicts import evaluate, table
-from shell.effects import CODE_TOOL, EDIT_TOOL, READ_TOOL
+from shell.command_effects import CODE_TOOL, EDIT_TOOL, READ_TOOL
 
 MAX_NOTES: Final = 10
 _LOCAL_TOOLS: Final = sorted({READ_TOOL, EDIT_TOOL, CODE_TOOL}.union(*LOCAL_TOOLS.values()))

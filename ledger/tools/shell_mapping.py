@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ledger.tools import cache
 from ledger.tools.cache import CachedDeclaration
-from shell.effects import CHANGES, READS
+from shell.command_effects import CHANGES, READS
 from shell.mapping import ShellMapping, extend_mapping, load_default_mapping
 
 

@@ -19,7 +19,7 @@ from django.apps import apps
 from django.core.management import get_commands
 from django.urls import Resolver404, resolve
 
-from shell.effects import RUN_TOOL, UNPARSED_TOOL
+from shell.command_effects import RUN_TOOL, UNPARSED_TOOL
 from shell.mapping import load_default_mapping
 from tests.test_names import PACKAGES
 

@@ -7,7 +7,7 @@ from django.core.management import call_command
 
 from ledger.tools.tools_yaml import MAX_SHELL_LINES, parse_tools_yaml
 from shell import interpretation, map_command
-from shell.effects import EFFECTS, RUN_TOOL, UNPARSED_TOOL
+from shell.command_effects import EFFECTS, RUN_TOOL, UNPARSED_TOOL
 from shell.mapping import load_default_mapping
 from tests.config.server import ROOT
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shell.effects import RUNS, UNPARSED
+from shell.command_effects import RUNS, UNPARSED
 from shell.map_command import map_command
 from shell.mapping import load_default_mapping
 from tests.shell.hostile_commands import HARMLESS, PUSHES, WORST

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shell.effects import EFFECTS, UNPARSED
+from shell.command_effects import EFFECTS, UNPARSED
 from shell.map_command import MappedCommand, map_command
 from shell.mapping import load_default_mapping
 from tests.shell.hostile_commands import HARMLESS, PUSHES, WORST

@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand
 
 from importers import READERS
 from importers.management.commands.check_recorded_plans import DATA_SETS
-from shell.effects import RUN_TOOL
+from shell.command_effects import RUN_TOOL
 from shell.map_command import map_command
 from shell.mapping import load_default_mapping
 
