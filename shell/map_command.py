@@ -1,7 +1,7 @@
 """Map a shell command to the tools that it calls. Pure; never raises.
 
-The order of risk is that of shell/command_effects.py: what is not parsed, then what nobody can know,
-then what destroys, changes, stays on this machine, only reads. The gravest part names the tool; of
+The order of risk is that of shell/command_effects.py: what is not parsed, then what nobody can
+know, then what destroys, changes, stays on this machine, only reads. The gravest part names the tool; of
 equal parts the first. All parts are shown in their order.
 """
 
