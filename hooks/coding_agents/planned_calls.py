@@ -83,10 +83,14 @@ def decide_call(
     waiting = _choose_waiting(case, own)
     if waiting is not None:
         return _answer_stored(case, waiting)
-    for row in own:
-        if row.state == "planned" and row.permission == "denied":
-            _withdraw(case, row)  # a person was asked in another turn: this asks again
-    return _answer_planned(case, _plan(case, effect_key))
+    denials = [row for row in own if row.state == "planned" and row.permission == "denied"]
+    words = [call_words.describe_denial(call, row) for row in denials]
+    for row in denials:
+        _withdraw(case, row)  # a person was asked in another turn: this asks again
+    answer = _answer_planned(case, _plan(case, effect_key))
+    if words and answer.decision in ("deny", "defer"):
+        return answer._replace(reason=f"{answer.reason}\nBefore: {words[-1]}")
+    return answer
 
 
 def build_call_key(event: HookEvent, intent: CallIntent, ordinal: int = 0) -> str:

@@ -81,7 +81,9 @@ def test_a_refused_call_is_not_requested_again_in_its_turn(claude: HookClient) -
     assert "not on a Friday" in claude.before(call_id="toolu_2")["permissionDecisionReason"]
     assert Gate.objects.count() == 1
     claude.turn = "turn-2"  # the user asked again
-    assert "waits for approval" in claude.before(call_id="toolu_3")["permissionDecisionReason"]
+    reason = claude.before(call_id="toolu_3")["permissionDecisionReason"]
+    assert "waits for approval" in reason
+    assert "not on a Friday" in reason
     assert Gate.objects.filter(status="pending").count() == 1
 
 

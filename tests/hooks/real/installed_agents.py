@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -134,3 +135,67 @@ def wait_until(when: Callable[[], bool]) -> None:
     while not when():
         assert time.monotonic() < until, "it did not happen in time"
         time.sleep(0.05)
+
+
+@dataclass
+class Codex:
+    """Codex in a folder, with a scripted model and the command `gatebook hook codex`."""
+
+    folder: Path
+    model: ScriptedModel
+    url: str
+    token: str
+
+    def __post_init__(self) -> None:
+        self.program = find_agent("codex")
+        self.work.mkdir(parents=True)
+        home = self.folder / "home"
+        home.mkdir()
+        hook = self.folder / "hook.sh"
+        hook.write_text(f"#!/bin/sh\nexec {sys.executable} -m gatebook_client hook codex\n")
+        hook.chmod(0o755)
+        command = {"type": "command", "command": str(hook), "timeout": 30}
+        events = ("PreToolUse", "PostToolUse", "SessionStart", "UserPromptSubmit", "Stop")
+        hooks = {event: [{"matcher": "*", "hooks": [command]}] for event in events}
+        (home / "hooks.json").write_text(json.dumps({"hooks": hooks}))
+        (home / "config.toml").write_text(
+            'model = "gpt-5.1-codex"\nmodel_provider = "scripted"\n'
+            '[model_providers.scripted]\nname = "scripted"\nwire_api = "responses"\n'
+            f'base_url = "{self.model.address}/v1"\nenv_key = "OPENAI_API_KEY"\n'
+        )
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    def run(self, *arguments: str) -> str:
+        """Run `codex exec` to its end; return its stream of JSON lines."""
+        completed = subprocess.run(
+            [
+                *(self.program, "exec", *arguments, "--json", "--skip-git-repo-check"),
+                "--dangerously-bypass-approvals-and-sandbox",
+                "--dangerously-bypass-hook-trust",
+            ],
+            cwd=self.work,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(ROOT / "client"),
+                "HOME": str(self.folder / "home"),
+                "CODEX_HOME": str(self.folder / "home"),
+                "OPENAI_API_KEY": "scripted",
+                "GATEBOOK_URL": self.url,
+                "GATEBOOK_TOKEN": self.token,
+            },
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed.stdout
+
+    def list_results(self) -> list[str]:
+        """Return the results of calls that the model got in its newest request."""
+        items = self.model.requests[-1]["input"] if self.model.requests else []
+        return [str(item["output"]) for item in items if item["type"] == "function_call_output"]
