@@ -40,7 +40,7 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-test-agents: .venv/.tests .venv/.client .venv/agents/.installed ## test with the real Claude Code, Codex and Gemini CLI and scripted models; npm installs them into .venv/agents
+test-agents: .venv/.tests .venv/.client .venv/agents/.installed ## test with the real Claude Code and Codex and scripted models; npm installs them into .venv/agents
 	$(BIN)/python -m pytest -q tests/hooks/real $(ARGS)
 
 proxy: .venv/.tests .venv/.client ## run Gatebook behind a real nginx with docs/examples/nginx.conf (as root with apt, nginx is installed)
