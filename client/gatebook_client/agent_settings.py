@@ -82,7 +82,7 @@ AGENT_SETTINGS = {
         "*",
         1,
         False,
-        "Codex runs these hooks only after you have trusted them: start `codex`, open /hooks and"
+        "Codex runs these hooks only after you have trusted them: start `codex`, type /hooks and"
         " trust them. Until then it holds no call. `codex exec` without such trust runs no hook.",
     ),
     "gemini": AgentSettings(
