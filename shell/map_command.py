@@ -1,8 +1,8 @@
 """Map a shell command to the tools that it calls. Pure; never raises.
 
 The order of risk is that of shell/command_effects.py: what is not parsed, then what nobody can
-know, then what destroys, changes, stays on this machine, only reads. The gravest part names the tool; of
-equal parts the first. All parts are shown in their order.
+know, then what destroys, changes, stays on this machine, only reads. The gravest part names the
+tool; of equal parts the first. All parts are shown in their order.
 """
 
 import posixpath
