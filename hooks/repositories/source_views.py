@@ -69,7 +69,7 @@ def build_address(source: CodeHostSource) -> str:
 def code_host_sources_page(request: MemberRequest) -> HttpResponse:
     """List sources; POST adds one. The next page shows its secret once."""
     project = request.membership.project
-    form = SourceForm(request.POST or None)
+    form = SourceForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         try:
             with transaction.atomic(durable=True):
@@ -96,7 +96,7 @@ def code_host_sources_page(request: MemberRequest) -> HttpResponse:
 def code_host_source_page(request: MemberRequest, source: UUID) -> HttpResponse:
     """Show one source with its address; POST rotates its secret."""
     stored = _load_source(request, source)
-    form = RotateForm(request.POST or None)
+    form = RotateForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         with transaction.atomic(durable=True):
             rotated = sources.rotate_source_secret(
@@ -135,7 +135,7 @@ def switch_code_host_source(request: MemberRequest, source: UUID) -> HttpRespons
 def agent_identities_page(request: MemberRequest, agent: UUID) -> HttpResponse:
     """List the identities of an agent on code hosts; POST adds one."""
     stored = get_object_or_404(request.membership.project.agents, pk=agent)
-    form = IdentityForm(request.POST or None)
+    form = IdentityForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         try:
             with transaction.atomic(durable=True):
