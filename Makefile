@@ -15,7 +15,7 @@ APPS := config pages importers hooks traces api investigation monitoring recover
 CODE := manage.py $(APPS) $(wildcard client evaluation) tests
 
 help: ## explain these words
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The embedded PostgreSQL comes with the tools for tests.
 install: .venv/.runtime .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
