@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.sessions.backends.db import SessionStore
-from django.contrib.sessions.models import Session
+from django.contrib.sessions.models import Session as LoginSession
 from django.db import transaction
 from django.utils import timezone
 
@@ -67,7 +67,7 @@ def grant_token(project: Project, code: str, agent: str, *, expires: str, actor:
         "expires": expires,
         "actor": actor,
     }
-    Session.objects.update_or_create(
+    LoginSession.objects.update_or_create(
         session_key=_store_key(code),
         defaults={
             "session_data": SessionStore().encode({_FIELD: grant}),
@@ -85,10 +85,10 @@ def claim_token(secret: str) -> ConnectedAgent | None:
     if _SECRET.fullmatch(secret) is None:
         return None
     key = _store_key(hashlib.sha256(secret.encode()).hexdigest())
-    waiting = Session.objects.filter(session_key=key, expire_date__gt=timezone.now())
-    row = waiting.select_for_update().first()
+    waiting = {"session_key": key, "expire_date__gt": timezone.now()}
+    row = LoginSession.objects.filter(**waiting).select_for_update().first()
     grant: dict[str, Any] | None = None if row is None else row.get_decoded().get(_FIELD)
-    if grant is None or not waiting.delete()[0]:
+    if grant is None or not LoginSession.objects.filter(**waiting).delete()[0]:
         return None
     agent = agents.load_agent(UUID(grant["project"]), UUID(grant["agent"]))
     if agent is None:

@@ -239,6 +239,11 @@ CASES: Final[dict[str, Case]] = {
     "notification_channel_kind_is_known": check_case(
         NotificationChannel, {"kind": "pigeon"}, {"kind": "slack"}
     ),
+    "notification_channel_form_is_known": check_case(
+        NotificationChannel,
+        {"kind": "slack", "body_form": "cloudevents"},
+        {"kind": "webhook", "body_form": "cloudevents"},
+    ),
     "notification_channel_has_a_target": check_case(NotificationChannel, {"target": ""}),
     "notification_channel_risk_is_known": check_case(
         NotificationChannel, {"minimum_risk": "none"}, {"minimum_risk": "high"}

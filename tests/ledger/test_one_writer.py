@@ -83,6 +83,12 @@ def written(source: str) -> set[str]:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
+    of_django = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django.contrib.")
+        for alias in node.names
+    }
     models: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -102,7 +108,7 @@ def written(source: str) -> set[str]:
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in _WRITES
         ):
-            models |= _written_by_call(node.func, imported)
+            models |= _written_by_call(node.func, imported, of_django)
     return models
 
 
@@ -111,9 +117,9 @@ def _ends_open(part: ast.Constant) -> bool:
     return isinstance(part.value, str) and _OPEN_SQL.search(part.value) is not None
 
 
-def _written_by_call(function: ast.Attribute, imported: set[str]) -> set[str]:
-    """Return what a call like `….create(…)` or `….save()` writes: a model, something, or (for a verb
-    or a dict) nothing."""
+def _written_by_call(function: ast.Attribute, imported: set[str], of_django: set[str]) -> set[str]:
+    """Return what a call like `….create(…)` or `….save()` writes: a model, something, or (for a verb,
+    a dict or a table of Django) nothing."""
     names, node = [], function.value
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
@@ -124,6 +130,8 @@ def _written_by_call(function: ast.Attribute, imported: set[str]) -> set[str]:
         else:
             return {SOMETHING} if function.attr in {"save", "delete"} else set()
     queries = bool(_QUERIES & set(names))
+    if node.id in of_django:
+        return set()
     if node.id in OURS and queries:
         return {node.id}
     if node.id in imported and not queries:
@@ -155,6 +163,10 @@ def _written_by_call(function: ast.Attribute, imported: set[str]) -> set[str]:
         ("digest.update(b'x'); values.update(a=1)", set()),
         ("x = 'SELECT 1 FROM ledger_effect FOR UPDATE'; Effect.objects.filter(id=1)", set()),
         ("x = 'BEFORE UPDATE ON journal_entry'", set()),
+        (
+            "from django.contrib.sessions.models import Session as Row\nRow.objects.create(a=1)",
+            set(),
+        ),
     ],
 )
 def test_the_scanner_finds_every_kind_of_write(source: str, expected: set[str]) -> None:

@@ -172,7 +172,7 @@ class Codex:
         """Run `codex exec` to its end; return its stream of JSON lines."""
         completed = subprocess.run(
             [
-                *(self.program, "exec", *arguments, "--json", "--skip-git-repo-check"),
+                *(str(self.program), "exec", *arguments, "--json", "--skip-git-repo-check"),
                 "--dangerously-bypass-approvals-and-sandbox",
                 "--dangerously-bypass-hook-trust",
             ],
