@@ -14,8 +14,6 @@ from shell import sql_text
 from shell.command_effects import CHANGES, DESTROYS, LOCAL, READS, RUNS
 from shell.words import describe_unknown, is_unknown_value
 
-MAX_TEXT: Final = 4_000  # characters of a statement or of code in arguments
-
 
 class Stdin(NamedTuple):
     """The standard input of a command: whether it has one, and its text if that is known."""
@@ -181,7 +179,7 @@ def read_sql(arguments: _Arguments, effect: str, context: CommandContext) -> tup
     if unknown:
         arguments["sql"] = describe_unknown(" ".join(texts) or "standard input")
     elif texts:
-        arguments["sql"] = "\n".join(texts)[:MAX_TEXT]
+        arguments["sql"] = "\n".join(texts)
         known_reads = all(map(sql_text.is_reading_sql, texts)) and "file" not in arguments
     elif arguments.get("list") is True or arguments.get("version") is True:
         known_reads = True
@@ -250,7 +248,7 @@ def read_cloud(
         arguments["service"] = " ".join(listed[:at]) if at else listed[0]
     arguments["action"] = verb or " ".join(listed[1:3])
     if len(listed) > at + 1:
-        arguments["others"] = listed[at + 1 :][:20]
+        arguments["others"] = listed[at + 1 :]
     if not verb:
         return arguments, READS if listed in (["version"], ["info"], ["help"]) else effect
     if _CLOUD_READS.fullmatch(verb) and not _CLOUD_SECRETS.fullmatch(verb):
@@ -356,7 +354,7 @@ def read_code(
         texts = [context.stdin.text]
     if texts:
         text = "\n".join(texts)
-        arguments["code"] = text[:MAX_TEXT]
+        arguments["code"] = text
         if _REACHES.search(text):
             return arguments, RUNS
     return arguments, effect

@@ -35,6 +35,7 @@ from shell.wrappers import UnclearError
 
 MAX_PARTS: Final = 50  # in arguments; more are counted
 MAX_VALUE: Final = 4_000  # characters of one argument of a part
+MAX_VALUES: Final = 200  # of one argument that is a list
 _MAX_REF: Final = 200  # characters of the ref of a target
 ANY_REF: Final = "*"  # as accounts/git_refs.py calls it
 _WIDE_PUSHES: Final = ("all", "mirror", "tags", "follow_tags", "delete", "prune")
@@ -368,9 +369,14 @@ def _merge_targets(gravest: CommandPart, parts: Sequence[CommandPart]) -> _Facts
 
 
 def _cut_value(value: Any) -> Any:
-    """Return an argument with long texts cut, which the whole command still shows."""
+    """Return an argument; what is too long to be listed is unknown, so that no rule allows it.
+
+    The whole command still shows it.
+    """
     if isinstance(value, str) and len(value) > MAX_VALUE:
-        return value[:MAX_VALUE] + "…"
+        return {"unknown": value[:MAX_VALUE] + "…"}
+    if isinstance(value, list) and len(value) > MAX_VALUES:
+        return {"unknown": [_cut_value(item) for item in value[:MAX_VALUES]]}
     if isinstance(value, list):
-        return [_cut_value(item) for item in value[:200]]
+        return [_cut_value(item) for item in value]
     return value

@@ -340,7 +340,7 @@ def name_arguments(usage: Usage, read: ReadWords) -> dict[str, Any]:
             if option.name and not option.takes:
                 arguments.setdefault(option.name, describe_unknown(read.hidden))
     if read.unlisted:
-        arguments["options"] = read.unlisted[:20]
+        arguments["options"] = read.unlisted
     return arguments
 
 

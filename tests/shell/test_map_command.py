@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shell.command_effects import EFFECTS, UNPARSED
-from shell.map_command import MappedCommand, map_command
+from shell.map_command import MAX_VALUE, MAX_VALUES, MappedCommand, map_command
 from shell.mapping import load_default_mapping
 from tests.shell.hostile_commands import HARMLESS, PUSHES, WORST
 
@@ -289,3 +289,13 @@ def test_more_text_after_a_push_does_not_hide_it(command: str, more: str) -> Non
 
 def test_a_value_that_is_no_text_is_not_parsed() -> None:
     assert map_command(["git", "push"], mapping=load_default_mapping()).tool == "shell.unparsed"  # type: ignore[arg-type]  # a client may send it
+
+
+def test_what_is_too_long_to_be_listed_is_unknown() -> None:
+    sql = "select 1; " * 500 + "drop table orders"
+    mapped = map_command(f"psql -c '{sql}'", mapping=load_default_mapping())
+    assert mapped.arguments["sql"] == {"unknown": sql[:MAX_VALUE] + "…"}
+    refs = [f"branch-{number}" for number in range(MAX_VALUES + 1)]
+    mapped = map_command(f"git push origin {' '.join(refs)}", mapping=load_default_mapping())
+    assert mapped.arguments["refs"] == {"unknown": refs[:-1]}
+    assert mapped.arguments["command"].endswith(refs[-1])
