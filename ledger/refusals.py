@@ -94,6 +94,11 @@ APPROVAL_NEEDED: Final = Refusal(
 )
 
 
+NOT_IN_THIS_STATE: Final = Refusal(
+    "WRONG_STATE", "The command does not apply in the effect's current state. Read the effect."
+)
+
+
 def refuse_wrong_state(row: EffectRow) -> Refusal:
     """Return the refusal of a command that the current state does not allow."""
     sentence = (

@@ -11,7 +11,7 @@ from api.serializers.leases import lease_to_json
 from ledger import permissions
 from ledger.commands import CommandResult
 from ledger.models import Attempt, Effect
-from ledger.refusals import Refusal
+from ledger.refusals import NOT_IN_THIS_STATE
 from ledger.store.effect_rows import AttemptRow, EffectRow
 
 
@@ -103,9 +103,7 @@ def attempt_to_json(attempt: Attempt | AttemptRow) -> dict[str, Any]:
 
 def build_effect_refusal(answered: CommandResult, process: str | None = None) -> Reply:
     """Build a refusal. The endpoint commits, so that a recorded refusal persists."""
-    refusal = answered.refusal or Refusal(
-        "WRONG_STATE", "The command does not apply in the effect's current state. Read the effect."
-    )
+    refusal = answered.refusal or NOT_IN_THIS_STATE
     problem = Problem(answered.status, refusal.code, refusal.sentence)
     effect = {
         name: value for name, value in effect_to_json(answered.effect).items() if name != "tool"
