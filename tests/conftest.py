@@ -88,6 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set shared settings, make the folder of SQLite's test files and remove files of killed runs."""
     from django.conf import settings
 
+    if not getattr(config.option, "numprocesses", None):  # the controller of workers collects none
+        gc.disable()  # until the tests are collected: what is imported and collected stays
     # Child processes in folders of this run need its keys, like the other test workers.
     stored = {
         name: secret_keys.store_key(settings.VAR_DIR / "keys", name, key)
@@ -145,9 +147,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude four thousand collected tests from garbage collection, and collect less often."""
-    gc.collect()
+    """Exclude the collected tests from garbage collection, and collect less often."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 50)
 
 
