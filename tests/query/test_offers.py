@@ -2,6 +2,7 @@
 
 import re
 from collections import deque
+from functools import cache
 from html import unescape
 from urllib.parse import urlsplit
 
@@ -24,6 +25,15 @@ EACH = 6  # pages per view
 US = 1_000_000
 
 
+@cache
+def resolve_view(path: str) -> str | None:
+    """Return the name of the view at a path, or None: every page repeats the links of the frame."""
+    try:
+        return resolve(path).view_name or path
+    except Resolver404:
+        return None
+
+
 def crawl(client: Client) -> dict[str, tuple[str, str]]:
     """Return every URL that pages offer, with its view's name and the first page offering it."""
     waiting, seen = deque(["/"]), {"/"}
@@ -38,11 +48,9 @@ def crawl(client: Client) -> dict[str, tuple[str, str]]:
             target = urlsplit(unescape(raw))
             if target.netloc or not target.path.startswith("/"):
                 continue
-            try:
-                match = resolve(target.path)
-            except Resolver404:
+            name = resolve_view(target.path)
+            if name is None:
                 continue
-            name = match.view_name or target.path
             offers.setdefault(target.path, (name, path))
             address = f"{target.path}?{target.query}" if target.query else target.path
             if tag == "a" and kind == "href" and address not in seen and read.get(name, 0) < EACH:
