@@ -40,8 +40,9 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-test-agents: .venv/.tests .venv/.client .venv/agents/.installed ## test with the real Claude Code and Codex and scripted models; npm installs them into .venv/agents
-	$(BIN)/python -m pytest -q tests/hooks/real $(ARGS)
+test-agents: .venv/.tests .venv/.client .venv/agents/.installed .venv/agents/frameworks/.installed ## test with the real Claude Code, Codex, Gemini CLI, agent frameworks and scripted models, installed into .venv/agents
+	$(BIN)/python -m pytest -q tests/hooks/real tests/client/integrations $(ARGS)
+	$(BIN)/mypy --python-executable .venv/agents/frameworks/bin/python client/gatebook_client/integrations
 
 proxy: .venv/.tests .venv/.client ## run Gatebook behind a real nginx with docs/examples/nginx.conf (as root with apt, nginx is installed)
 	@command -v nginx >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
@@ -122,6 +123,12 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 .venv/agents/.installed: tests/hooks/real/agents.txt | .venv/bin/python
 	@command -v npm >/dev/null || { echo "Node.js with npm is missing. Install it, then run make test-agents again." >&2; exit 1; }
 	@npm install --no-fund --no-audit --prefix .venv/agents $$(cat tests/hooks/real/agents.txt)
+	@touch $@
+
+# The agent frameworks, in an environment of their own: they bring a hundred packages.
+.venv/agents/frameworks/.installed: tests/client/integrations/frameworks.txt | .venv/bin/python
+	@$(BIN)/python -m venv .venv/agents/frameworks
+	@.venv/agents/frameworks/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
 	@touch $@
 
 # A browser of the system is preferred; as root with apt it is installed, elsewhere playwright fetches one. The headless

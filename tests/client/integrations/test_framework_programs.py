@@ -1,0 +1,114 @@
+"""The programs of docs/how-to with real frameworks and a real server, killed at any step."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.integrations.mail_project import MailAgent, call, make_mail_project
+from tests.config.server import Server
+
+PAGES = ["pydantic-ai"]
+numbers = itertools.count()
+TO_ADA = call("send_mail", "call-1", to="ada", text="Good morning")
+TO_PRESS = call("send_mail", "call-2", to="press", text="It is done")
+
+
+@pytest.fixture(params=PAGES)
+def agent(
+    request: pytest.FixtureRequest, live_server_process: Server, tmp_path: Path
+) -> Iterator[MailAgent]:
+    project = make_mail_project(live_server_process, f"{request.param}-{next(numbers)}", tmp_path)
+    agent = MailAgent(tmp_path / "work", request.param, project)
+    yield agent
+    agent.close()
+
+
+def test_a_call_that_is_permitted_is_recorded_and_done_once(agent: MailAgent) -> None:
+    agent.script([TO_ADA], "Done")
+    assert agent.run().strip() == "Done"
+    (effect,) = agent.project.list_effects()
+    assert (effect["tool"], effect["call_id"]) == ("mail.send", "call-1")
+    assert (effect["state"], effect["outcome"]) == ("acknowledged", "ok")
+    assert agent.results == ["sent to ada"]
+    assert agent.project.load_results() == ["sent to ada"]
+    assert agent.outbox == ["ada"]
+
+
+def test_a_held_call_waits_without_a_process_and_is_done_after_its_approval(
+    agent: MailAgent,
+) -> None:
+    agent.script([TO_PRESS], "Done")
+    output = agent.run()
+    gate = agent.project.wait_for_gate()
+    assert gate["page"] in output
+    assert agent.outbox == []
+    assert gate["page"] in agent.run()  # nothing was decided, so nothing happens
+    assert (agent.outbox, agent.list_states()) == ([], ["planned"])
+    agent.rule("approve")
+    assert agent.run().strip() == "Done"
+    assert (agent.outbox, agent.results) == (["press"], ["sent to press"])
+    assert agent.project.count_violations() == 0
+
+
+@pytest.mark.parametrize("answer", ["deny", "request_changes"])
+def test_the_model_gets_the_words_of_the_reviewer_who_refuses(
+    agent: MailAgent, answer: str
+) -> None:
+    agent.script([TO_PRESS], "Then not")
+    agent.run()
+    agent.rule(answer, "Not before Monday")
+    assert agent.run().strip() == "Then not"
+    (result,) = agent.results
+    assert "Not before Monday" in result
+    assert agent.outbox == []
+
+
+def test_parallel_calls_are_held_apart_and_those_permitted_are_not_repeated(
+    agent: MailAgent,
+) -> None:
+    others = [call("send_mail", f"call-{name}", to=name, text="Hello") for name in ("bob", "eve")]
+    agent.script([TO_ADA, TO_PRESS, *others], "Done")
+    agent.run()
+    assert sorted(agent.outbox) == ["ada", "bob", "eve"]
+    agent.rule("approve")
+    assert agent.run().strip() == "Done"
+    assert sorted(agent.outbox) == ["ada", "bob", "eve", "press"]
+    assert sorted(agent.results) == [f"sent to {name}" for name in ("ada", "bob", "eve", "press")]
+    assert agent.list_states() == ["acknowledged"] * 4
+
+
+@pytest.mark.parametrize("stand", ["before", "after", "turn-1"])
+@pytest.mark.parametrize("fresh", ["", "-again"])
+def test_a_process_killed_before_or_after_the_effect_is_followed_by_exactly_one(
+    agent: MailAgent, stand: str, fresh: str
+) -> None:
+    agent.script([TO_ADA], "Done")
+    agent.kill_at(stand)
+    assert agent.outbox == ([] if stand == "before" else ["ada"])
+    if fresh:  # the conversation is lost, and the model asks again under a new id
+        for path in agent.folder.glob(f"{agent.key}.*"):
+            path.unlink()
+    assert agent.run(FRESH=fresh).strip() == "Done"
+    assert agent.outbox == ["ada"]
+    assert agent.list_states() == ["acknowledged"]
+    assert len(agent.results) == 1
+
+
+def test_a_process_killed_after_the_approval_is_followed_by_exactly_one(agent: MailAgent) -> None:
+    agent.script([TO_PRESS], "Done")
+    agent.run()
+    agent.rule("approve")
+    agent.kill_at("after")
+    assert agent.run().strip() == "Done"
+    assert agent.outbox == ["press"]
+    assert agent.project.count_violations() == 0
+
+
+def test_without_gatebook_no_tool_is_called(agent: MailAgent) -> None:
+    agent.script([TO_ADA], "Done")
+    output = agent.run(ok=False, GATEBOOK_TOKEN="gbk_wrong")
+    assert "401" in output
+    assert agent.marks in ([], ["turn-0"])
+    assert agent.outbox == []
