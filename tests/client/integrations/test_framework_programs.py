@@ -9,7 +9,7 @@ import pytest
 from tests.client.integrations.mail_project import MailAgent, call, make_mail_project
 from tests.config.server import Server
 
-PAGES = ["pydantic-ai", "openai-agents"]
+PAGES = ["pydantic-ai", "openai-agents", "langgraph"]
 numbers = itertools.count()
 TO_ADA = call("send_mail", "call-1", to="ada", text="Good morning")
 TO_PRESS = call("send_mail", "call-2", to="press", text="It is done")
