@@ -42,7 +42,7 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 
 test-agents: .venv/.tests .venv/.client .venv/agents/.installed .venv/agents/frameworks/.installed ## test with the real Claude Code, Codex, Gemini CLI, agent frameworks and scripted models, installed into .venv/agents
 	$(BIN)/python -m pytest -q tests/hooks/real tests/client/integrations $(ARGS)
-	$(BIN)/mypy --python-executable .venv/agents/frameworks/bin/python client/gatebook_client/integrations
+	MYPYPATH=client $(BIN)/mypy --config-file /dev/null --strict --python-executable .venv/agents/frameworks/bin/python client/gatebook_client/integrations
 
 proxy: .venv/.tests .venv/.client ## run Gatebook behind a real nginx with docs/examples/nginx.conf (as root with apt, nginx is installed)
 	@command -v nginx >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \

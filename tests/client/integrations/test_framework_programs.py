@@ -19,7 +19,7 @@ TO_PRESS = call("send_mail", "call-2", to="press", text="It is done")
 def agent(
     request: pytest.FixtureRequest, live_server_process: Server, tmp_path: Path
 ) -> Iterator[MailAgent]:
-    project = make_mail_project(live_server_process, f"{request.param}-{next(numbers)}", tmp_path)
+    project = make_mail_project(live_server_process, f"mail-{next(numbers)}", tmp_path)
     agent = MailAgent(tmp_path / "work", request.param, project)
     yield agent
     agent.close()
@@ -96,6 +96,15 @@ def test_a_process_killed_before_or_after_the_effect_is_followed_by_exactly_one(
     assert len(agent.results) == 1
 
 
+def test_what_was_done_in_earlier_turns_is_not_repeated_after_a_crash(agent: MailAgent) -> None:
+    agent.script([TO_ADA], [call("send_mail", "call-3", to="bob", text="Hello")], "Done")
+    agent.kill_at("turn-2")
+    assert agent.outbox == ["ada", "bob"]
+    assert agent.run(FRESH="-again").strip() == "Done"
+    assert agent.outbox == ["ada", "bob"]
+    assert agent.list_states() == ["acknowledged"] * 2
+
+
 def test_a_process_killed_after_the_approval_is_followed_by_exactly_one(agent: MailAgent) -> None:
     agent.script([TO_PRESS], "Done")
     agent.run()
@@ -112,3 +121,14 @@ def test_without_gatebook_no_tool_is_called(agent: MailAgent) -> None:
     assert "401" in output
     assert agent.marks in ([], ["turn-0"])
     assert agent.outbox == []
+
+
+@pytest.mark.parametrize("agent", ["langgraph"], indirect=True)
+def test_a_graph_works_with_an_async_session_too(agent: MailAgent) -> None:
+    agent.script([TO_ADA, TO_PRESS], "Done")
+    output = agent.run(ASYNC="1")
+    assert agent.project.wait_for_gate()["page"] in output
+    agent.rule("approve")
+    # Without a checkpoint the graph begins anew, and the model asks again under the same ids.
+    assert agent.run(ASYNC="1").strip() == "Done"
+    assert sorted(agent.outbox) == ["ada", "press"]

@@ -1,11 +1,17 @@
 """Run the program of docs/how-to/langgraph.md with a scripted model: see scripted_mail.py."""
 
+import asyncio
+import os
 import sys
 from typing import Any
 
+import gatebook_client as gatebook
+from gatebook_client.integrations.langgraph import GatebookMiddleware, GatedTool
+from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langgraph.checkpoint.memory import InMemorySaver
 from scripted_mail import Script, load_program, report
 
 
@@ -31,7 +37,24 @@ class ScriptedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
+async def work_async(key: str, prompt: str) -> str:
+    """Do the same with an async session, and without a checkpoint between processes."""
+    async with gatebook.async_session(key=key, end_on_exit=False, wait_for_lease_s=120) as session:
+        mail = GatedTool("mail.send", probe=program.is_delivered)
+        gated = GatebookMiddleware(session, tools={"send_mail": mail})
+        graph = create_agent(
+            program.model, [program.send_mail], middleware=[gated], checkpointer=InMemorySaver()
+        )
+        config: Any = {"configurable": {"thread_id": key}}
+        result = await graph.ainvoke({"messages": [("user", prompt)]}, config)
+    waiting = [item.value["gate_url"] for item in result.get("__interrupt__", [])]
+    return "\n".join(waiting) or str(result["messages"][-1].content)
+
+
 script = Script()
 program = load_program()
 program.model = ScriptedModel()
-report(program.work(*sys.argv[1:3]))
+if os.environ.get("ASYNC"):
+    report(asyncio.run(work_async(*sys.argv[1:3])))
+else:
+    report(program.work(*sys.argv[1:3]))
