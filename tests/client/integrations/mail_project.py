@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from tests.config.server import ROOT, Server
 from tests.evaluation.test_demo_agent import rule
 from tests.hooks.real.live_project import LiveProject
@@ -66,8 +64,6 @@ class MailAgent:
     _running: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if not PYTHON.exists():
-            pytest.skip(f"{PYTHON} does not exist; `make test-agents` makes it")
         self.folder.mkdir(exist_ok=True)
         (self.folder / "program.py").write_text("\n".join(read_examples(self.page, "python")))
 

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.integrations.mail_project import MailAgent, call, make_mail_project
+from tests.client.integrations.mail_project import PYTHON, MailAgent, call, make_mail_project
 from tests.config.server import Server
 
 PAGES = ["pydantic-ai", "openai-agents", "langgraph"]
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(
+        not PYTHON.exists(), reason="the frameworks are not installed; `make test-agents` does that"
+    ),
+]
 numbers = itertools.count()
 TO_ADA = call("send_mail", "call-1", to="ada", text="Good morning")
 TO_PRESS = call("send_mail", "call-2", to="press", text="It is done")
