@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test test-agents check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser
+.PHONY: help install demo run test test-agents typescript check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -28,7 +28,7 @@ demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work
 run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
 	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.supervisor
 
-test: .venv/.tests .venv/.client browser ## run all tests, on SQLite and on a real PostgreSQL, with a real browser
+test: .venv/.tests .venv/.client browser typescript ## run all tests, on SQLite and on a real PostgreSQL, with a real browser
 	@$(BIN)/python -m tests.run_suite $(ARGS)
 
 check: .venv/.tests .venv/.client ## look at the code without running it: style, types, imports, migrations, templates, settings
@@ -40,9 +40,16 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-test-agents: .venv/.tests .venv/.client .venv/agents/.installed .venv/agents/frameworks/.installed ## test with the real Claude Code, Codex, Gemini CLI, agent frameworks and scripted models, installed into .venv/agents
+test-agents: .venv/.tests .venv/.client .venv/agents/.installed .venv/agents/frameworks/.installed typescript ## test with the real Claude Code, Codex, Gemini CLI, agent frameworks and scripted models, installed into .venv/agents
 	$(BIN)/python -m pytest -q tests/hooks/real tests/client/integrations $(ARGS)
+	TESTS_KILLS=20 $(BIN)/python -m pytest -q tests/clients $(ARGS)
 	MYPYPATH=client $(BIN)/mypy --config-file /dev/null --strict --python-executable .venv/agents/frameworks/bin/python client/gatebook_client/integrations
+
+typescript: ## install the compiler of clients/typescript with npm; without npm its tests are skipped
+	@command -v npm >/dev/null 2>&1 || exit 0; cd clients/typescript && \
+		if [ ! node_modules/.installed -nt package.json ]; then \
+		npm install --package-lock=false --no-fund --no-audit --silent && touch node_modules/.installed || \
+		echo "npm cannot install TypeScript now; the tests of its client are skipped." >&2; fi
 
 proxy: .venv/.tests .venv/.client ## run Gatebook behind a real nginx with docs/examples/nginx.conf (as root with apt, nginx is installed)
 	@command -v nginx >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
