@@ -103,7 +103,13 @@ export class Client {
 
   /** Return a session that another process opened, by key, handle or id. */
   async attach(session: string): Promise<Session> {
-    const opened = (await this.http.get(`/sessions/${encodeURIComponent(session)}`)).body;
+    let name = session;
+    if (session.includes("/")) {
+      // A path takes no such key.
+      const [listed] = (await this.http.get("/sessions", {key: session, limit: 1})).body["items"];
+      name = listed ? String(listed.id) : session;
+    }
+    const opened = (await this.http.get(`/sessions/${encodeURIComponent(name)}`)).body;
     return new Session(this.http, opened, true, this.onWait);
   }
 }

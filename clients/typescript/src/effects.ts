@@ -261,17 +261,16 @@ export class Effects {
     let verdict = await this.loadVerdict(effect);
     for (;;) {
       this.session.checkActive();
+      const compensates = verdict.answer === "compensate" || verdict.reason === "COMP_RESUME";
+      if (compensates && verdict.answer !== "skip") throw needsCompensation(verdict);
       switch (verdict.answer) {
         case "skip":
           return this.readSkipped(verdict, request);
         case "execute":
         case "replay":
-          if (verdict.reason === "COMP_RESUME") throw needsCompensation(verdict);
           return this.executeVerdict(verdict, request);
         case "ask":
           return null;
-        case "compensate":
-          throw needsCompensation(verdict);
         case "probe":
           verdict = await this.probeOrPause(verdict, request);
           break;

@@ -8,11 +8,11 @@ const skip = process.env["GATEBOOK_URL"] ? false : "GATEBOOK_URL names no server
 const RUN = String(process.pid);
 
 test("steps of several processes: plan, dispatch, acknowledge, result", {skip}, async () => {
-  const planner = await new Client().session(`steps-${RUN}`, {title: "Steps"});
+  const planner = await new Client().session(`steps/${RUN}`, {title: "Steps"});
   const planned = await planner.plan("probeable", {to: "dora", cents: 2n ** 60n}, {callId: "c1"});
   assert.ok(planned.mayProceed);
   assert.ok((await planner.wait({callId: "c1"})).mayProceed);
-  const actor = await new Client().attach(`steps-${RUN}`);
+  const actor = await new Client().attach(`steps/${RUN}`);
   await assert.rejects(
     actor.dispatch({callId: "c1"}, {arguments: {to: "eve", cents: 2n ** 60n}}),
     Refused,
