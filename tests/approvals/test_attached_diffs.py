@@ -56,7 +56,7 @@ def test_a_diff_recorded_for_the_effect_is_shown_as_the_agents_statement(
     assert shown.index("deploy/production/values.yaml production values") < shown.index(
         "1 file in docs/"
     )
-    assert "Treat as worst case: only the recorded diff describes the change." in shown
+    assert "Only the recorded diff describes the change." in shown
     assert build_card(gate).sha256 != before  # a vote names what was shown
 
 

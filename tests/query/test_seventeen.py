@@ -273,6 +273,7 @@ READABLE_LONG_COLUMNS: Final[dict[str, dict[str, str]]] = {
         "telling": "names of arguments, declared by the operator",
         "fields": "names of arguments, declared by the operator",
         "raises": "conditions that were in force",
+        "shell": "which commands are calls of a tool, declared by the operator",
     },
     "investigation_fieldcoverage": {"fields": "names of arguments, declared by the operator"},
     "approvals_gate": {"requirement": "who had to approve"},
