@@ -20,6 +20,7 @@ EFFECTS: Final = {
     "effect_open_intent": "30000 20 1",
     "effect_unknown_intent": "20000 20000 1",
     "effect_by_call": "800000 80 1",
+    "effect_by_confirmation": "20000 20000 10000 1",
     "effect_by_reference": "300000 300000 2",
     "effect_by_repository": "500000 500000 25000 1",
     "effect_by_ref_class": "100000 100000 50000 1",

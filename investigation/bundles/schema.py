@@ -151,6 +151,7 @@ EXPORTED_COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
         "telling",
         "fields",
         "raises",
+        "shell",
     ),
     Effect: (
         "effect_key",
@@ -439,7 +440,11 @@ def bundle_schema() -> Shape:
         owner=_PERSON,
         on_behalf_of=_PERSON,
         agents=_array(_object(name=_NAME, charter=_TEXT, charter_version=_COUNT)),
-        tools=_array(row_schema(Tool, telling=_array(_PATH), fields=_ANY, raises=_array(_ANY))),
+        tools=_array(
+            row_schema(
+                Tool, telling=_array(_PATH), fields=_ANY, raises=_array(_ANY), shell=_array(_ANY)
+            )
+        ),
         tasks=_array(row_schema(Task, id=_ID, parent=_nullable(_ID))),
         items=_array(row_schema(Item, task=_ID)),
         effects=_array(

@@ -8,13 +8,14 @@ import gatebook_client as gatebook
 import pytest
 from gatebook_client.testing import Crash, FakeGatebook
 
+from tests.client.coroutines import run_coroutine
 from tests.client.test_perform import MAIL, World
 
 pytestmark = pytest.mark.once
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(work)
+    return run_coroutine(work)
 
 
 @pytest.fixture

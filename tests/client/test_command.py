@@ -78,10 +78,12 @@ class Terminal:
 @pytest.fixture(scope="module")
 def token(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("hands")
-    token = a_token(live_server_process, "hands", folder / "tools.yaml")
+    # Each module that takes this fixture has a project of its own on the worker's server.
+    project = folder.name
+    token = a_token(live_server_process, project, folder / "tools.yaml")
     (folder / "policy.yaml").write_text(POLICY)
     live_server_process.manage(
-        "load_policies", "--project", "hands", str(folder / "policy.yaml"), "--activate", "enforce"
+        "load_policies", "--project", project, str(folder / "policy.yaml"), "--activate", "enforce"
     )
     return token
 

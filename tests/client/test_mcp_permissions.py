@@ -16,6 +16,7 @@ from mcp import StdioServerParameters
 from mcp.client.client import Client
 
 from evaluation.bench.installation import own_port
+from tests.client.coroutines import run_coroutine
 from tests.config.server import ROOT
 
 pytestmark = pytest.mark.once
@@ -106,7 +107,7 @@ def ask(url: str, folder: Path, call: dict[str, Any], *options: str) -> tuple[An
             assert not result.is_error
             return json.loads(block.text)
 
-    return asyncio.run(asyncio.wait_for(body(), 60)), heard
+    return run_coroutine(asyncio.wait_for(body(), 60)), heard
 
 
 @pytest.mark.parametrize("decision", [{"permissionDecision": "allow"}, {}])

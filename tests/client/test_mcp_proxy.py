@@ -20,6 +20,7 @@ from mcp.client.client import Client
 from mcp_types import CallToolResult
 
 from evaluation.bench.installation import own_port
+from tests.client.coroutines import run_coroutine
 from tests.client.test_pushes import wait_until
 from tests.config.server import ROOT, Server
 from tests.evaluation.test_demo_agent import rule
@@ -128,7 +129,7 @@ def place(live_server_process: Server, token: str, tmp_path: Path) -> Place:
 
 def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a test's coroutine, with a limit."""
-    asyncio.run(asyncio.wait_for(body(), WITHIN_S * 2))
+    run_coroutine(asyncio.wait_for(body(), WITHIN_S * 2))
 
 
 def text_of(result: CallToolResult) -> str:

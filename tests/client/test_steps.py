@@ -8,6 +8,7 @@ from typing import Any
 import gatebook_client as gatebook
 import pytest
 
+from tests.client.coroutines import run_coroutine
 from tests.client.test_pushes import a_token
 from tests.config.server import Server
 from tests.evaluation.test_demo_agent import rule
@@ -268,5 +269,5 @@ def test_waiting_gates_hold_no_thread_and_each_act_runs_once(
             await s.end("cancelled")
         await client.close()
 
-    asyncio.run(work())
+    run_coroutine(work())
     assert len(acts) == 2

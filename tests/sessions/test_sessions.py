@@ -40,14 +40,14 @@ def test_the_key_of_an_opening_is_used_once(tester: Agent) -> None:
         sessions.open_session(origin(tester, "k"), {"key": "another"})
 
 
-def test_a_reported_start_is_kept_and_a_command_gets_whether_it_agrees(tester: Agent) -> None:
+def test_a_command_replaces_a_reported_description(tester: Agent) -> None:
     touched(tester)
     _report(tester, "session.started", "a", title="reported", branch="main")
-    for title, agrees in (("asked", False), ("reported", True)):
-        session, created, same, _labelled = sessions.open_session(
-            origin(tester), {"key": "s", "title": title}
+    for key, title, created in (("b", "asked", True), ("c", "reported", False)):
+        session, is_new, same, _labelled = sessions.open_session(
+            origin(tester, key), {"key": "s", "title": title}
         )
-        assert (session.title, created, same) == ("reported", False, agrees)
+        assert (session.title, is_new, same) == ("asked", created, created)
 
 
 def test_a_command_describes_a_session_that_was_only_mentioned(tester: Agent) -> None:

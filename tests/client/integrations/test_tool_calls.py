@@ -1,6 +1,5 @@
 """What all integrations share, on the in-memory Gatebook: no framework is needed."""
 
-import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,8 @@ from gatebook_client.integrations.tool_calls import (
 )
 from gatebook_client.testing import FakeGatebook
 
+from tests.client.coroutines import run_coroutine
+
 pytestmark = pytest.mark.once
 TOOLS = {"send_mail": GatedTool("mail.send", target={"list": "all"}, free_text=("why",))}
 
@@ -29,7 +30,7 @@ def ledger() -> FakeGatebook:
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(work)
+    return run_coroutine(work)
 
 
 def test_a_call_repeated_in_the_same_process_is_answered_from_the_stored_result(
