@@ -1,4 +1,4 @@
-"""Endpoints for effects."""
+"""Endpoints for effects: plans, dispatches, outcomes, results, verdicts and probes."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -22,8 +22,10 @@ from api.problems import (
     build_session_not_found,
     check_meta,
 )
+from api.redaction import redact
 from api.reply import Reply
 from api.schemas import core
+from api.schemas import probes as schemas_probes
 from api.serializers import verdicts
 from api.serializers.effects import (
     attempt_to_json,
@@ -33,13 +35,23 @@ from api.serializers.effects import (
 )
 from approvals import gated_commands
 from approvals.dispatch_context import DispatchArguments, DispatchRequest
-from approvals.policies.policy_inputs import PlanPayload
+from approvals.policies.policy_inputs import PlanPayload, load_plan_body
+from db import long_numbers
 from db.clock import now_us
 from db.ids import derive_uuid
+from display import entry_bodies
 from journal import sent_meta
-from ledger import circuit_breakers, commands, permissions, refusals, resolutions, same_calls
+from ledger import (
+    circuit_breakers,
+    commands,
+    permissions,
+    probes,
+    refusals,
+    resolutions,
+    same_calls,
+)
 from ledger.commands import CommandResult, Plan
-from ledger.models import Effect
+from ledger.models import Attempt, Effect
 from ledger.partial_indexes import (
     HAS_BAD_OUTCOME,
     HAS_CALL_ID,
@@ -401,3 +413,155 @@ def _find_task(project: UUID, session: UUID, reference: str) -> Task:
         detail = "The session has no such task. Create it first, or omit `task`."
         raise Problem(422, "task_unknown", detail, pointer="/task")
     return task
+
+
+_PLAN_FIELDS = (
+    "tool",
+    "arguments",
+    "target",
+    "preconditions",
+    "free_text",
+    "call_id",
+    "turn",
+    "why",
+    "meta",
+)
+
+
+@get_endpoint
+def get_plan(call: Call, effect: UUID) -> HttpResponse:
+    """Return the plan of an effect, redacted, to the agent that planned it.
+
+    `arguments` is missing if the plan was reported without them or has been erased.
+    """
+    parse_parameters(call.request, set())
+    row = Effect.objects.filter(project=call.project, id=effect, agent=call.token.agent).first()
+    if row is None:
+        raise Problem(
+            404,
+            "not_found",
+            "No such effect planned by this agent.",
+        )
+    body = load_plan_body(row.plan_position)
+    fields: dict[str, Any] = {
+        name: body[name] for name in _PLAN_FIELDS if body.get(name) is not None
+    }
+    return build_json_response(
+        200,
+        {
+            "effect": str(row.id),
+            "effect_key": row.effect_key,
+            "redactions": row.redactions,
+            **fields,
+        },
+    )
+
+
+@get_endpoint
+def get_result(call: Call, effect: UUID) -> HttpResponse:
+    """Return the stored outcome of an effect, redacted, to the agent that planned it.
+
+    `stored` says what there is: `result`; `none`, where the report had none or a person or a probe
+    settled the outcome; or `erased`.
+    """
+    parse_parameters(call.request, set())
+    row = Effect.objects.filter(project=call.project, id=effect).first()
+    if row is None:
+        raise build_effect_not_found()
+    if row.agent_id != call.token.agent:
+        detail = "Another agent planned this effect. Only that agent can read its result."
+        raise Problem(403, "OTHER_AGENT", detail)
+    attempt = find_answered_attempt(row)
+    if attempt is None and not row.outcome:
+        detail = _NO_RESULT.get(row.state, _NO_RESULT["dispatched"])
+        raise Problem(409, "NO_RESULT", detail)
+    return build_json_response(200, _result_to_json(row, attempt))
+
+
+_NO_RESULT = {
+    "planned": "The effect was planned and has not run, so there is no result. Dispatch it first.",
+    "superseded": "The effect was withdrawn and has not run, so there is no result.",
+    "dispatched": (
+        "The attempt has no report yet, so there is no result. Wait for it, or ask for the verdict"
+        " on the effect."
+    ),
+}
+
+
+def find_answered_attempt(effect: Effect) -> Attempt | None:
+    """Return the attempt whose report tells the outcome: the newest that was acknowledged.
+
+    Without one, the newest that failed.
+    """
+    answered = effect.attempts.filter(answer_position__isnull=False).order_by("-number")
+    return answered.exclude(acknowledged_mark="").first() or answered.first()
+
+
+def _result_to_json(effect: Effect, attempt: Attempt | None) -> dict[str, Any]:
+    text = None
+    if attempt is not None and attempt.answer_position is not None:
+        texts = entry_bodies.load_body_texts(effect.project_id, [attempt.answer_position])
+        text = texts.get(attempt.answer_position)
+    body = {} if text is None else long_numbers.parse_json(text)
+    stored = "erased" if attempt is not None and text is None else "none"
+    fields: dict[str, Any] = {
+        "effect": str(effect.id),
+        "handle": f"e_{effect.opened_position}",
+        "effect_key": effect.effect_key,
+        "call_id": effect.call_id or None,
+        "tool": effect.tool,
+        "state": effect.state,
+        "outcome": effect.outcome or None,
+        "external_reference": effect.external_reference or None,
+        "attempt": None if attempt is None else attempt.number,
+        "position": None if attempt is None else attempt.answer_position,
+        "reason": (attempt.failure_reason if attempt is not None else "") or None,
+        "detail": body.get("detail"),
+    }
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if body.get("result") is not None:
+        stored, fields["result"] = "result", body["result"]
+    fields["redacted"] = text is not None and redact.REDACTION_MARK in text
+    return fields | {"stored": stored}
+
+
+@get_endpoint
+def get_verdict(call: Call, effect: UUID) -> HttpResponse:
+    """Return the verdict on an effect. `process` is the worker's name in its lease."""
+    params = parse_parameters(call.request, {"process"})
+    row = Effect.objects.filter(project=call.project, id=effect).first()
+    if row is None:
+        raise build_effect_not_found()
+    body = {
+        "effect": effect_to_json(row),
+        **verdicts.evaluate_verdict_json(call.project, row, params.get("process", "")),
+    }
+    return build_json_response(
+        200,
+        body | same_calls.same_calls_to_json(same_calls.load_links_of_effects([row.id]), row.id),
+    )
+
+
+@post_command(schemas_probes.ProbeEffect, "effect.probed")
+def probe_effect(
+    call: Call, fields: schemas_probes.ProbeEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record a probe result, return the verdict. A hit acknowledges the attempt."""
+    try:
+        answered = probes.record_probe(
+            origin,
+            path["effect"],
+            attempt=fields.attempt,
+            result=fields.result,
+            external_reference=fields.external_reference or "",
+            began_us=fields.began_us,
+            observe=gated_commands.classify_observation,
+        )
+    except LookupError:
+        raise build_effect_not_found() from None
+    if answered.refusal is not None:
+        return build_effect_refusal(answered)
+    gated_commands.end_gates_of_moved_effects([answered.effect], origin.received_us)
+    sessions.touch_session_nowait(call.project, answered.effect.session_id, call.received_us)
+    verdict = verdicts.evaluate_verdict_json(call.project, answered.effect)
+    return Reply(200, {"effect": effect_to_json(answered.effect), **verdict}, kept=False)

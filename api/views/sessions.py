@@ -1,4 +1,4 @@
-"""Endpoints for sessions, their tasks and the items of a task."""
+"""Endpoints for sessions and their tasks, and for resuming a session."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -16,8 +16,9 @@ from api.schemas import core
 from api.schemas.working_state import FinishTask
 from api.serializers.leases import lease_to_json
 from approvals.gates import cancel
+from db.clock import now_us
 from journal import sent_meta
-from recovery import detectors
+from recovery import detectors, resume, resume_json
 from sessions import items, leases, sessions, tasks
 from sessions.models import ITEM_STATES, STATUSES, Session, Task
 
@@ -311,3 +312,32 @@ def _lock_task(call: Call, identity: UUID) -> Task:
     lock_session_of_call(call, _find_task(call.project, identity).session_id)
     call.task = identity
     return _find_task(call.project, identity)  # read again after the lock
+
+
+MAX_PROCESS_CHARACTERS = 64
+
+
+@get_endpoint
+def get_resume(call: Call, session: UUID) -> HttpResponse:
+    """Return whether the session can be resumed safely, and its state, at most 32 KiB.
+
+    Changes nothing. `process` is the worker's name; while another worker's lease is active, the
+    controls tell it to wait. `safe` and `because` describe the state after that lease has ended.
+    """
+    params = parse_parameters(call.request, {"process"})
+    process = params.get("process")
+    if process is not None and len(process) > MAX_PROCESS_CHARACTERS:
+        detail = (
+            "`process` is too long. Send the name used for the lease or dispatch, at most"
+            f" {MAX_PROCESS_CHARACTERS} characters."
+        )
+        raise Problem(422, "invalid", detail, pointer="/process")
+    row = Session.objects.select_related("agent").filter(project=call.project, id=session).first()
+    if row is None:
+        raise build_session_not_found()
+    context = resume.load_resume_context(row, now_us(), process=process, agent=call.token.agent)
+    state = resume.decide_resume(context)
+    response = HttpResponse(resume_json.resume_to_json(state), content_type="application/json")
+    response["Content-Length"] = str(len(response.content))
+    response["Cache-Control"] = "no-store"
+    return response

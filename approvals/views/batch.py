@@ -373,7 +373,7 @@ def _render_ended(request: MemberRequest, gates: Sequence[Gate]) -> HttpResponse
     ended = [gate for gate in gates if gate.status != "pending"]
     if request.GET["pending"] == str(len(gates) - len(ended)):
         return HttpResponse(status=204)
-    return render(request, "approvals/_batch_ended.html", {"ended": ended})
+    return render(request, "approvals/_batch_confirm_ended.html", {"ended": ended})
 
 
 def _count_votes(table: BatchTable) -> dict[UUID, int]:

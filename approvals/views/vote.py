@@ -327,7 +327,7 @@ def _render_ended_form(
         "refusal": refusal,
         "successor": changed_requests.find_successor(gate) if gate.status != "pending" else None,
     }
-    return render(request, "approvals/_ended_form.html", context)
+    return render(request, "approvals/_vote_ended.html", context)
 
 
 def _render_confirm(

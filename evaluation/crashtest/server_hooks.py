@@ -94,7 +94,7 @@ def _patch_transactions() -> None:
         return reply
 
     endpoint.transact = transact_with_faults
-    for name in ("api.views.events", "api.views.gates", "api.views.verdicts", "api.views.leases"):
+    for name in ("api.views.events", "api.views.gates", "api.views.effects", "api.views.leases"):
         try:
             views = _load_module(name)
         except ImportError:

@@ -36,7 +36,7 @@ from investigation.models import Alert, SavedQuery
 from investigation.query import compiler, execute, permalink
 from investigation.query.entity_registry import Entity
 from investigation.query.execute import CompiledQuery
-from investigation.query.fields.base import NO_ROWS, CompileContext
+from investigation.query.fields.row_tests import NO_ROWS, CompileContext
 from investigation.query.fields.types import MultiValue, Time
 from investigation.query.parser import values
 from investigation.query.parser.ast import Node, QueryError, Term, TextWords

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from investigation.query import compiler, edit, execute, facets
 from investigation.query.execute import CompiledQuery
-from investigation.query.fields.base import Actor, Field
+from investigation.query.fields.types import Actor, Field
 from investigation.query.parser.ast import Query, Term
 
 MAX_DIFFERENCES: Final = 10

@@ -25,7 +25,8 @@ from investigation.history import (
 from investigation.history.moment import CutError, JournalCut, parse_cut
 from investigation.history.past_effects import ChangeRange
 from investigation.query.entity_registry import ENTITIES, Entity
-from investigation.query.fields.base import CompileContext, Field, RowTest
+from investigation.query.fields.row_tests import CompileContext, RowTest
+from investigation.query.fields.types import Field
 from investigation.query.parser.query_parser import (
     And,
     Node,

@@ -19,8 +19,8 @@ from approvals.models import Gate
 from investigation.history import past_gate_states
 from investigation.query import grouping
 from investigation.query.as_of import RelatedValues
-from investigation.query.fields.base import CompileContext, ComputedChoice, Field, RowTest
-from investigation.query.fields.types import MultiValue, Ordered
+from investigation.query.fields.row_tests import CompileContext, RowTest
+from investigation.query.fields.types import ComputedChoice, Field, MultiValue, Ordered
 from investigation.query.grouping import (
     GroupTable,
     annotate_values,

@@ -15,7 +15,7 @@ from investigation.history.moment import CutError, JournalCut
 from investigation.history.past_effects import MAX_CHANGED_ROWS, ChangeRange
 from investigation.query import as_of
 from investigation.query.entity_registry import ENTITIES
-from investigation.query.fields.base import RowTest
+from investigation.query.fields.row_tests import RowTest
 from investigation.query.parser.ast import QueryError
 from journal import settled_position
 

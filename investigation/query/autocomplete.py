@@ -16,8 +16,15 @@ from display import display_state
 from investigation.fulltext import field_index
 from investigation.query import edit, grouping
 from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
-from investigation.query.fields.base import Actor, Field, Text
-from investigation.query.fields.types import Handle, MultiValue, NamedRow, Ordered
+from investigation.query.fields.types import (
+    Actor,
+    Field,
+    Handle,
+    MultiValue,
+    NamedRow,
+    Ordered,
+    Text,
+)
 from investigation.query.parser import values
 from investigation.query.parser.aggregation import FUNCTIONS
 from investigation.query.parser.conditions import QUANTIFIERS

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from accounts.models import Person, Project
-from investigation.query.fields.base import CompileContext
+from investigation.query.fields.row_tests import CompileContext
 from investigation.query.registry import common
 
 Value = Any  # str, int, float, bool, None, or a list or object of them

@@ -13,15 +13,15 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from investigation.fulltext import field_index, word_search
 from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
-from investigation.query.fields.base import (
+from investigation.query.fields.comparison import compile_field_comparison
+from investigation.query.fields.row_tests import (
     CompileContext,
-    Field,
     RowTest,
     intersect_tests,
     negate,
     union_tests,
 )
-from investigation.query.fields.comparison import compile_field_comparison
+from investigation.query.fields.types import Field
 from investigation.query.parser import values
 from investigation.query.parser.ast import (
     And,

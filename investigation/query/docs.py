@@ -6,8 +6,7 @@ from typing import Final
 from investigation.fulltext import indexer
 from investigation.query import execute, grouping
 from investigation.query.entity_registry import ENTITIES, Entity
-from investigation.query.fields.base import Field
-from investigation.query.fields.types import MultiValue
+from investigation.query.fields.types import Field, MultiValue
 from investigation.query.parser import aggregation, conditions, scanner, values
 from ledger.tools.argument_values import MAX_FIELD_CHARACTERS
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from investigation.query import compiler
 from investigation.query.entity_registry import ENTITIES, Entity
-from investigation.query.fields.base import Field
+from investigation.query.fields.types import Field
 from investigation.query.parser.ast import And, Node, Not, Or, Query, Term
 
 _BARE: Final = re.compile(r"[^\s()\[\]|\",!@*-][^\s()\[\]|\",]*")

@@ -7,7 +7,8 @@ from typing import Any
 from django.db.models import F, Model, QuerySet
 
 from accounts.models import Project
-from investigation.query.fields.base import CompileContext, Field, RowTest
+from investigation.query.fields.row_tests import CompileContext, RowTest
+from investigation.query.fields.types import Field
 
 
 @dataclass(frozen=True, slots=True)

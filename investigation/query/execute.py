@@ -18,7 +18,7 @@ from investigation.query import as_of, as_of_grouping, compiler, grouping
 from investigation.query.as_of import PastState
 from investigation.query.as_of_related import PastRelatedRows
 from investigation.query.entity_registry import ENTITIES, Entity
-from investigation.query.fields.base import CompileContext, RowTest, intersect_tests
+from investigation.query.fields.row_tests import CompileContext, RowTest, intersect_tests
 from investigation.query.parser.ast import Query, Term
 from journal.models import Entry
 

@@ -14,8 +14,7 @@ from investigation.fulltext.field_index import list_tools_with_fields
 from investigation.query import edit
 from investigation.query.entity_registry import Entity
 from investigation.query.execute import COUNT_LIMIT, CompiledQuery, load_newest_values
-from investigation.query.fields.base import Actor, Field
-from investigation.query.fields.types import MultiValue
+from investigation.query.fields.types import Actor, Field, MultiValue
 from investigation.query.parser.values import US
 from investigation.query.registry.declared_fields import count_sample_values
 

@@ -22,8 +22,8 @@ from django.db.models.functions import RowNumber
 
 from investigation.query import compiler
 from investigation.query.entity_registry import Entity
-from investigation.query.fields.base import CompileContext, ComputedChoice, Field
-from investigation.query.fields.types import MultiValue, Ordered
+from investigation.query.fields.row_tests import CompileContext
+from investigation.query.fields.types import ComputedChoice, Field, MultiValue, Ordered
 from investigation.query.parser.ast import Aggregate, Grouping, QueryError, Term
 
 if TYPE_CHECKING:

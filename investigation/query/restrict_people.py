@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from accounts.models import Project
 from investigation.query.entity_registry import ENTITIES, Entity
-from investigation.query.fields.base import Actor, Field
-from investigation.query.fields.types import MultiValue, NamedRow
+from investigation.query.fields.types import Actor, Field, MultiValue, NamedRow
 from investigation.query.parser.ast import And, Node, Not, Or, Query, QueryError, Scope, Term
 from investigation.query.registry.common import project_approvals, project_votes
 

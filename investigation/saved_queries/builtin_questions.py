@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from investigation.query import edit
-from investigation.query.fields.base import MAX_VALUE_CHARACTERS
+from investigation.query.fields.types import MAX_VALUE_CHARACTERS
 from investigation.query.parser import values
 from investigation.query.parser.ast import QueryError, QueryValue
 

@@ -13,7 +13,7 @@ from investigation.query.column_types import Reader
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.execute import CompiledQuery, ResultPage
 from investigation.query.facets import MatchSample
-from investigation.query.fields.base import CompileContext
+from investigation.query.fields.row_tests import CompileContext
 from investigation.query.grouping import GroupTable
 from pages.search.page import build_search_page, list_time_ranges
 from pages.search.results import SearchResults

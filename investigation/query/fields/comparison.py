@@ -12,8 +12,8 @@ from django.db.models.lookups import (
     LessThanOrEqual,
 )
 
-from investigation.query.fields.base import CompileContext, Field, RowTest
-from investigation.query.fields.types import MultiValue, Ordered
+from investigation.query.fields.row_tests import CompileContext, RowTest
+from investigation.query.fields.types import Field, MultiValue, Ordered
 from investigation.query.parser.ast import QueryError
 
 _COMPARE: Final = {

@@ -9,7 +9,8 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
 
 from accounts.models import Project
-from investigation.query.fields.base import NO_ROWS, CompileContext, Field, RowTest
+from investigation.query.fields.row_tests import NO_ROWS, CompileContext, RowTest
+from investigation.query.fields.types import Field
 from investigation.query.parser.ast import Term
 from investigation.query.registry.common import find_effect_id
 from ledger.models import Effect

@@ -13,8 +13,8 @@ from approvals.gates import statuses as gate_states
 from approvals.models import Gate, Vote
 from display import display_state, handles
 from investigation.query.entity_types import Flag
-from investigation.query.fields.base import CompileContext, Field, RowTest, union_tests
-from investigation.query.fields.types import Handle, MultiValue, NamedRow
+from investigation.query.fields.row_tests import CompileContext, RowTest, union_tests
+from investigation.query.fields.types import Field, Handle, MultiValue, NamedRow
 from journal.models import Entry
 from ledger.models import Effect
 from ledger.partial_indexes import HAS_FAILED, IS_OF_A_RARE_KIND, NEEDS_PERMISSION

@@ -20,7 +20,8 @@ from django.db.models.lookups import Exact
 from db import raw_sql
 from investigation.fulltext import field_index, indexer
 from investigation.models import FieldValue
-from investigation.query.fields.base import NO_ROWS, CompileContext, Field, RowTest
+from investigation.query.fields.row_tests import NO_ROWS, CompileContext, RowTest
+from investigation.query.fields.types import Field
 from investigation.query.parser.ast import Term
 from investigation.query.parser.scanner import DECLARED_PREFIX
 from ledger.tools.argument_values import MAX_FIELD_CHARACTERS

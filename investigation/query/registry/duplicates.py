@@ -14,9 +14,9 @@ from django.db.models.expressions import Combinable
 from accounts.models import Project
 from investigation.fulltext import duplicate_index
 from investigation.models import FirstOccurrence, RepeatedOccurrence
-from investigation.query.fields.base import NO_ROWS, Choice, CompileContext, RowTest
 from investigation.query.fields.related import RelatedRows
-from investigation.query.fields.types import MultiValue, Number
+from investigation.query.fields.row_tests import NO_ROWS, CompileContext, RowTest
+from investigation.query.fields.types import Choice, MultiValue, Number
 from investigation.query.parser.ast import Term
 from investigation.query.registry.common import find_effect_id
 from ledger.models import Effect

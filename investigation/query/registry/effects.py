@@ -7,9 +7,18 @@ from django.db.models import Q
 from accounts.models import REF_CLASSES
 from display import display_state
 from investigation.query.entity_types import Entity, Flag, label_choices
-from investigation.query.fields.base import Choice, ComputedChoice, Ref, Text
 from investigation.query.fields.related import RelatedRows, load_chain
-from investigation.query.fields.types import Duration, Handle, MultiValue, Number, Time
+from investigation.query.fields.types import (
+    Choice,
+    ComputedChoice,
+    Duration,
+    Handle,
+    MultiValue,
+    Number,
+    Ref,
+    Text,
+    Time,
+)
 from investigation.query.registry.common import (
     APPROVED_GATE,
     RULINGS,

@@ -6,15 +6,16 @@ from django.db.models import Q
 
 from accounts.models import Person, Project
 from investigation.query.entity_types import Entity, Flag, label_choices
-from investigation.query.fields.base import (
+from investigation.query.fields.row_tests import CompileContext, RowTest
+from investigation.query.fields.types import (
     Actor,
     Choice,
-    CompileContext,
     ComputedChoice,
-    RowTest,
+    Handle,
+    Number,
     Text,
+    Time,
 )
-from investigation.query.fields.types import Handle, Number, Time
 from investigation.query.registry.common import (
     constant_test,
     fields_by_name,

@@ -9,8 +9,18 @@ from accounts.models import Project
 from approvals.gates import statuses as gate_states
 from approvals.models import Exemption, Gate
 from investigation.query.entity_types import Entity, Flag, label_choices
-from investigation.query.fields.base import Choice, ComputedChoice, RowTest, Text
-from investigation.query.fields.types import Duration, Handle, MultiValue, NamedRow, Number, Time
+from investigation.query.fields.row_tests import RowTest
+from investigation.query.fields.types import (
+    Choice,
+    ComputedChoice,
+    Duration,
+    Handle,
+    MultiValue,
+    NamedRow,
+    Number,
+    Text,
+    Time,
+)
 from investigation.query.registry.common import (
     RULINGS,
     agent_field,

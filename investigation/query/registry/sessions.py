@@ -6,8 +6,16 @@ from django.db.models import Q
 
 from display import display_state
 from investigation.query.entity_types import Entity, Flag, label_choices
-from investigation.query.fields.base import Choice, ComputedChoice, Text
-from investigation.query.fields.types import Duration, Handle, MultiValue, Number, Time
+from investigation.query.fields.types import (
+    Choice,
+    ComputedChoice,
+    Duration,
+    Handle,
+    MultiValue,
+    Number,
+    Text,
+    Time,
+)
 from investigation.query.registry.common import (
     FAILED_EFFECT,
     agent_field,
