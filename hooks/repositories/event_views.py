@@ -12,7 +12,7 @@ from accounts.people import ensure_pseudonym
 from db.errors import ChangeRefused
 from display.handles import parse_position
 from hooks.models import EventMatch
-from hooks.repositories import host_events, shown_events
+from hooks.repositories import host_events, labels, shown_events
 
 _MAX_SOURCES_SHOWN = 100
 
@@ -22,11 +22,11 @@ _MAX_SOURCES_SHOWN = 100
 def code_hosts_page(request: MemberRequest) -> HttpResponse:
     """List what code hosts delivered, newest first, optionally of one status."""
     project, shown = request.membership.project, request.GET.get("show", "")
-    shown = shown if shown in shown_events.FILTERS else ""
+    shown = shown if shown in labels.FILTERS else ""
     before = parse_position(request.GET.get("before", ""))
     context = {
         "page": shown_events.list_deliveries(project, shown, before),
-        "filters": shown_events.FILTERS,
+        "filters": labels.FILTERS,
         "shown": shown,
         "sources": project.code_host_sources.order_by("host", "name")[:_MAX_SOURCES_SHOWN],
         "may_change": has_role(request.membership, "administrator"),
