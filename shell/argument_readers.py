@@ -366,6 +366,8 @@ def read_targets(
     """Tell the targets of make and `npm run`: one that is called deploy may deploy."""
     targets = arguments.get("targets")
     names = _as_list(targets)
+    if "code" in arguments or (arguments.get("file") in _STDIN_FILES and context.stdin.exists):
+        return arguments, RUNS  # rules of make in the command itself
     if context.program in _ONE_TARGET:
         names = names[:1]
     unknown = is_unknown_value(targets) and any(re.search(r"[$`*?]", name) for name in names)
@@ -374,6 +376,7 @@ def read_targets(
     return arguments, effect
 
 
+_STDIN_FILES: Final = ("-", "/dev/stdin", "/dev/fd/0")
 _ONE_TARGET: Final = frozenset(
     {"npm", "pnpm", "yarn", "bun", "cargo", "poetry", "uv", "hatch", "pdm"}
 )
@@ -667,6 +670,19 @@ _GRAVER_WORDS: Final[dict[str, re.Pattern[str]]] = {
     "iconv": re.compile(r"-o.*|--output.*"),
     "exiftool": re.compile(r"-\w+(?:[-+]?<?)=.*|-overwrite.*|-if.*|-config.*|-stay_open.*"),
     "locate": re.compile(r"(?!)"),
+    "compgen": re.compile(r"-[CFW].*"),
+    "mapfile": re.compile(r"-C.*"),
+    "readarray": re.compile(r"-C.*"),
+    "dc": re.compile(r"(?s).*!.*|-f.*|--file.*"),
+    "ack": re.compile(r"--pager.*"),
+    "split": re.compile(r"--fi.*"),
+    "zip": re.compile(r"-\w*TT.*|--unz.*"),
+    "install": re.compile(r"--strip-p.*"),
+    "rename": re.compile(
+        r"(?s).*(?:`|\b(?:system|exec|qx|open|eval|require|do|use)\b|/\w*e\w*\Z).*"
+    ),
+    "patch": re.compile(r"-\w*e|--ed"),
+    "ffmpeg": re.compile(r"\w+://.*"),
 }
 _SECOND_WRITES: Final = frozenset({"uniq", "xxd", "pdftotext"})
 
@@ -689,9 +705,22 @@ def read_plain(
             "more",
             "xmllint",
             "ip",
+            "compgen",
+            "mapfile",
+            "readarray",
+            "dc",
+            "ack",
+            "split",
+            "zip",
+            "install",
+            "rename",
+            "patch",
+            "ffmpeg",
         )
         harmless = is_unknown_value(words) and not any(map(graver.fullmatch, listed))
         return arguments, LOCAL if harmless or not runs else RUNS
+    if context.program == "dc" and context.stdin.exists and "!" in (context.stdin.text or "!"):
+        return arguments, RUNS
     paths = [word for word in listed if not re.fullmatch(r"-.*|\d+", word)]
     if context.program in _SECOND_WRITES and len(paths) > 1:
         return arguments, LOCAL

@@ -25,7 +25,7 @@ from shell.word_pieces import (
     split_escapes,
     unescape_quoted,
 )
-from shell.words import Word
+from shell.words import Word, make_word
 from shell.wrappers import (
     OTHER_SHELLS,
     Inner,
@@ -82,12 +82,27 @@ _CHANGING_FILES: Final = frozenset(
         *("wget", "python", "python3", "perl", "make"),
     }
 )
+# Nodes that run something, each of which must be walked.
+_RUNNING_NODES: Final = frozenset({"command", "command_substitution", "process_substitution"})
 _REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
 _ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
 # Signs that end a word; the grammar takes line breaks before a backslash into the next word.
 _NO_WORD: Final = re.compile(r"[\s;&|<>`]|\$[({\w]")
 _SIMPLE_EXPANSION: Final = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9]+|[@*#?!$-])")
 _HIDDEN: Final = re.compile(r"\$[({\w@*#?!-]")  # an expansion that the grammar does not see
+# Inside `${…}`: what the grammar reads otherwise than bash does, and what evaluates a value again.
+_UNCLEAR_EXPANSION: Final = re.compile(r"`|[<>]\(|@[A-Za-z]\}\Z")
+# A value with a sign of an expansion, which arithmetic and array subscripts evaluate once more.
+_EXPANDS_AGAIN: Final = re.compile(r"`|\$(?:[({]|\Z)")
+_EVALUATING_TEST: Final = re.compile(r"\s-(?:eq|ne|lt|le|gt|ge|v|R)\s")
+# Builtins that evaluate array subscripts in their words, and those that evaluate all their words.
+_TAKING_SUBSCRIPTS: Final = frozenset(
+    {
+        *("read", "declare", "typeset", "local", "export", "readonly", "unset", "printf"),
+        *("mapfile", "readarray", "test", "[", "wait", "getopts"),
+    }
+)
+_TAKING_VALUES: Final = frozenset({"echo", "printf", "set", *_TAKING_SUBSCRIPTS})
 # Words before a command that leave it to the shell to find functions and aliases.
 _KEYWORDS: Final = frozenset({"time", "noglob", "nocorrect", "coproc"})
 _OPERATORS: Final = frozenset(
@@ -178,6 +193,8 @@ def interpret_command(text: str, *, nesting: int = 0) -> list[Invocation]:
     try:
         walk.run_text(text, _Scope())
         walk.run_unused_functions()
+        walk.check_evaluation()
+        walk.check_completeness()
     except _GaveUpError as error:
         walk.add_unclear(text, str(error))
     except RecursionError:
@@ -194,6 +211,10 @@ class _Walk:
         self._called: set[str] = set()
         self._functions: dict[str, tuple[tree_sitter.Node, _Scope]] = {}
         self._running: list[str] = []
+        self._trees: list[tree_sitter.Tree] = []
+        self._walked: set[int] = set()  # ids of nodes
+        self._expandable = ""  # a value that would run something if it were evaluated again
+        self._evaluates = False  # something evaluates values again
 
     def add_unclear(self, text: str, reason: str) -> None:
         self.invocations.append(Invocation((), text[:500], reason=reason))
@@ -213,6 +234,7 @@ class _Walk:
         tree = tree_sitter.Parser(_load_language()).parse(source)
         if tree.root_node.has_error:
             raise _GaveUpError(_describe_error(tree.root_node))
+        self._trees.append(tree)
         self._nesting += 1
         try:
             self._run(tree.root_node, scope, stdin)
@@ -226,6 +248,43 @@ class _Walk:
                 inner = scope.copy()
                 inner.positional = None
                 self._run(body, inner, NO_STDIN)
+
+    def check_evaluation(self) -> None:
+        """Refuse a value that runs something, together with arithmetic that evaluates values.
+
+        Of `x='a[$(…)]'; ((x))` bash runs the substitution.
+        """
+        if self._expandable and self._evaluates:
+            self.add_unclear(self._expandable, "a value may be evaluated as a command")
+
+    def check_completeness(self) -> None:
+        """Refuse a command of which a part was not walked, wherever the grammar puts it."""
+        for tree in self._trees:
+            for node in _iterate_nodes(tree.root_node):
+                if node.type in _RUNNING_NODES and node.id not in self._walked:
+                    self.add_unclear(_text(node), "a part of it is not understood")
+                    return
+
+    def _keep_value(self, text: str | None) -> None:
+        """Remember a value that a builtin or a variable holds, if an expansion is in it."""
+        if text is not None and _EXPANDS_AGAIN.search(text):
+            self._expandable = text
+
+    def _keep_words(self, name: str, words: Sequence[Word], stdin: Stdin) -> None:
+        """Remember what a builtin takes, and whether it evaluates its words."""
+        for word in words:
+            self._keep_value(word.value)
+        self._keep_value(stdin.text if name in ("read", "mapfile", "readarray") else None)
+        values = [word.value for word in words]
+        if name in ("let", "unset") or (
+            name in ("test", "[") and any(_EVALUATING_TEST.match(f" {value} ") for value in values)
+        ):
+            self._evaluates = True
+        elif name in _TAKING_SUBSCRIPTS and name not in ("test", "["):
+            self._evaluates = self._evaluates or any(
+                value is None or "[" in value or re.fullmatch(r"-\w*[vin]\w*", value)
+                for value in values
+            )
 
     def _run(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
         self._depth += 1
@@ -241,12 +300,14 @@ class _Walk:
 
     def _run_statement(self, node: tree_sitter.Node, scope: _Scope, stdin: Stdin) -> None:
         kind = node.type
+        self._walked.add(node.id)
         if kind == "command":
             self._run_command(node, scope, stdin)
         elif kind in ("program", "do_group", "else_clause"):
             self._run_children(node, scope, stdin)
         elif kind == "compound_statement":
             if node.child_count and node.children[0].type == "((":
+                self._evaluates = True
                 self._scan_substitutions(node, scope)
                 self._forget_assigned(node, scope)
             else:
@@ -267,11 +328,13 @@ class _Walk:
             self._run_declaration(node, scope)
         elif kind == "unset_command":
             self._scan_substitutions(node, scope)
+            self._keep_words("unset", [make_word("".join(_list_literals(node)))], NO_STDIN)
             scope.forgotten = True
             self._add(scope, [Word("unset", "unset")], _text(node), stdin)
         elif kind == "if_statement":
             self._run_if(node, scope, stdin)
         elif kind in ("while_statement", "c_style_for_statement"):
+            self._evaluates = self._evaluates or kind == "c_style_for_statement"
             self._run_loop(node, scope, stdin)
         elif kind == "for_statement":
             self._run_for(node, scope, stdin)
@@ -281,6 +344,9 @@ class _Walk:
             self._define_function(node, scope)
         elif kind == "test_command":
             self._scan_substitutions(node, scope)
+            if _EVALUATING_TEST.search(_text(node)):
+                self._evaluates = True
+                self._keep_value("".join(_list_literals(node)))
             self._add(scope, [Word("test", "test")], _text(node), stdin)
         elif kind in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
             self._read_redirect(node, scope, None)
@@ -344,7 +410,8 @@ class _Walk:
         extra: list[Word] = []
         targets: list[Word] = []
         pipes: list[tree_sitter.Node] = []
-        for redirect in node.children_by_field_name("redirect"):
+        # The grammar gives here strings no field name.
+        for redirect in (child for child in node.children if child.type in _REDIRECTS):
             read = self._read_redirect(redirect, scope, body)
             stdin = read.stdin or stdin
             extra += read.words
@@ -355,6 +422,8 @@ class _Walk:
         if body is not None:
             if extra and body.type != "command":
                 raise _GaveUpError("words after a redirection are not understood")
+            if body.type != "command":
+                self._keep_value(stdin.text)
             if body.type == "command":
                 self._depth += 1
                 self._run_command(body, scope, stdin, extra)
@@ -398,6 +467,7 @@ class _Walk:
         if node.type == "herestring_redirect":
             words = self._expand_all(node.children[1:], scope)
             text = words[0].value if len(words) == 1 else None
+            self._keep_value(text)
             read.stdin = Stdin(True, None if text is None else text + "\n")
         elif node.type == "heredoc_redirect":
             self._read_heredoc(node, scope, read)
@@ -570,6 +640,8 @@ class _Walk:
             raise _GaveUpError("a loop is not understood")
         name = _text(name_node)
         values = self._expand_all(node.children_by_field_name("value"), scope)
+        for item in values:
+            self._keep_value(item.value)
         self._forget_assigned(body, scope)
         is_select = bool(node.children) and node.children[0].type == "select"
         single = [value for value in values if not value.splits]
@@ -611,6 +683,8 @@ class _Walk:
         name_node, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name_node is None or body is None:
             raise _GaveUpError("a function is not understood")
+        if any(child.type in _REDIRECTS for child in node.children):
+            raise _GaveUpError("the redirection of a function is not understood")
         name = _text(name_node)
         scope.functions[name] = body
         self._functions[name] = (body, scope)
@@ -647,7 +721,10 @@ class _Walk:
         name_node = node.child_by_field_name("name")
         value = node.child_by_field_name("value")
         name = "" if name_node is None else _text(name_node)
+        if value is not None:
+            self._keep_value("".join(_list_literals(value)))
         if name_node is not None and name_node.type == "subscript":
+            self._evaluates = True
             self._scan_substitutions(name_node, scope)
             return name.partition("[")[0], None
         if value is None:
@@ -661,6 +738,7 @@ class _Walk:
             if piece.text is None:
                 return name, Word(None, _text(value)[:200], text)
             text += piece.text
+        self._keep_value(text)
         return name, Word(text, text)
 
     def _set_variable(self, scope: _Scope, name: str, value: Word | None) -> None:
@@ -697,6 +775,7 @@ class _Walk:
             for word in words[1:]
         ):
             scope.forgotten = True
+        self._keep_words(words[0].value or "", words[1:], NO_STDIN)
         self._add(scope, words[:1], _text(node), NO_STDIN)
 
     def _run_command(
@@ -709,6 +788,7 @@ class _Walk:
         words: list[Word] = []
         assignments: list[tuple[str, Word]] = []
         targets: list[Word] = []
+        self._walked.add(node.id)
         _check_gaps(node)
         for child in node.children:
             if child.type == "variable_assignment":
@@ -808,7 +888,7 @@ class _Walk:
         if name in ("source", "."):
             self._source(words, scope, stdin, text)
             return
-        self._run_builtin(name, words, scope, text)
+        self._run_builtin(name, words, scope, stdin, text)
         key = self._find_file(program, scope)
         if "/" in program and key in scope.files:
             self._run_file(key, program, words[1:], scope, stdin, text)
@@ -847,6 +927,8 @@ class _Walk:
         *,
         only_programs: bool = False,
     ) -> None:
+        for value in (*(word for _, word in inner.assignments), *inner.arguments):
+            self._keep_value(value.value)
         if inner.text is None:
             target = scope
             if inner.directory is not None:
@@ -882,6 +964,8 @@ class _Walk:
         self._running.append(name)
         outer = scope.positional
         scope.positional = tuple(words[1:])
+        for word in words[1:]:
+            self._keep_value(word.value)
         body = scope.functions[name]
         self._run(body, scope, stdin)
         scope.positional = outer
@@ -928,7 +1012,11 @@ class _Walk:
                 Inner(text=word, arguments=(Word(path, path), *arguments)), scope, stdin, text
             )
 
-    def _run_builtin(self, name: str, words: Sequence[Word], scope: _Scope, text: str) -> None:
+    def _run_builtin(
+        self, name: str, words: Sequence[Word], scope: _Scope, stdin: Stdin, text: str
+    ) -> None:
+        if name in _TAKING_VALUES or name == "let":
+            self._keep_words(name, words[1:], stdin)
         if name in ("cd", "pushd"):
             scope.directory = _change_directory(words[1:], scope.directory)
         elif name == "popd":
@@ -1031,6 +1119,7 @@ class _Walk:
             self._scan_substitutions(node, scope)
             return [Piece(None, quoted=True, source=text)]
         if kind in ("arithmetic_expansion", "brace_expression"):
+            self._evaluates = self._evaluates or kind == "arithmetic_expansion"
             self._scan_substitutions(node, scope)
             if kind == "brace_expression":
                 return [Piece(text)]
@@ -1060,6 +1149,7 @@ class _Walk:
             elif child.type == "command_substitution":
                 pieces.append(self._substitute(child, scope, quoted=True))
             else:
+                self._evaluates = True
                 self._scan_substitutions(child, scope)
                 pieces.append(Piece(None, quoted=True, source=_text(child)))
         end = len(source) - margin
@@ -1081,6 +1171,7 @@ class _Walk:
         match = re.fullmatch(r"\$(?:([A-Za-z_]\w*|[0-9])|\{([A-Za-z_]\w*|[0-9]+)\})", text)
         unknown = Piece(None, quoted, source=text)
         if match is None:
+            self._check_expansion(node)
             self._scan_substitutions(node, scope)
             if text in ("$?", "$$", "$#", "$!", "${#}"):
                 return Piece(None, quoted=True, source=text)
@@ -1103,12 +1194,26 @@ class _Walk:
             return Piece(value.value, quoted=True) if quoted else unknown
         return Piece(value.value, quoted, from_variable=True)
 
+    def _check_expansion(self, node: tree_sitter.Node) -> None:
+        """Refuse `${…}` in which bash may run what the grammar takes for text.
+
+        The grammar sees no backquotes there, and between double quotes bash gives a single quote no
+        meaning.
+        """
+        text = _text(node)
+        literals = _list_literals(node)
+        if _UNCLEAR_EXPANSION.search(text) or any("$" in literal for literal in literals):
+            raise _GaveUpError("an expansion is not understood")
+        if text.startswith("${!") or "[" in text or re.match(r"\$\{\w+:[^-+=?]", text):
+            self._evaluates = True
+
     def _substitute(self, node: tree_sitter.Node, scope: _Scope, *, quoted: bool) -> Piece:
         """Walk `$(…)`, and return what it writes if that is known."""
         first = len(self.invocations)
         text = _text(node)
         if text.startswith("`") and "\\" in text:
             # Inside backquotes a backslash has another meaning; the grammar does not follow it.
+            self._walked.update(item.id for item in _iterate_nodes(node))
             self._run_inner(
                 Inner(text=Word(re.sub(r"\\([$`\\])", r"\1", text[1:-1]), text), same_shell=True),
                 scope.copy(),
@@ -1128,6 +1233,7 @@ class _Walk:
         if self._depth > MAX_DEPTH:
             raise _GaveUpError("it is nested too deeply")
         if node.type in ("command_substitution", "process_substitution"):
+            self._walked.add(node.id)
             inner = scope.copy()
             for child in node.children:
                 if child.is_named:
@@ -1136,6 +1242,10 @@ class _Walk:
             for child in node.children:
                 if child.type == "string" or child.child_count:
                     self._scan_substitutions(child, scope)
+            if node.type == "arithmetic_expansion":
+                self._evaluates = True
+            elif node.type == "expansion":
+                self._check_expansion(node)
         self._depth -= 1
 
 
@@ -1146,6 +1256,31 @@ class _Redirect:
     targets: list[Word] = field(default_factory=list)
     after: list[tree_sitter.Node] = field(default_factory=list)
     pipes: list[tree_sitter.Node] = field(default_factory=list)
+
+
+def _iterate_nodes(node: tree_sitter.Node) -> Iterator[tree_sitter.Node]:
+    stack = [node]
+    while stack:
+        child = stack.pop()
+        yield child
+        stack += child.children
+
+
+def _list_literals(node: tree_sitter.Node) -> list[str]:
+    """Return the texts between single quotes inside a node, and its escaped words."""
+    literals: list[str] = []
+    stack = [node]
+    while stack:
+        child = stack.pop()
+        if child.type == "raw_string":
+            literals.append(_text(child)[1:-1])
+        elif child.type == "ansi_c_string":
+            literals.append(decode_ansi(_text(child)[2:-1]))
+        elif child.type == "word":
+            literals += [pair[1] for pair in _ESCAPED.findall(_text(child))]
+        elif child.type not in ("command_substitution", "process_substitution"):
+            stack += child.children
+    return literals
 
 
 def _has_line_break(node: tree_sitter.Node) -> bool:

@@ -192,9 +192,10 @@ def _unwrap_plain(name: str, wrapper: Wrapper, words: Sequence[Word]) -> list[In
             ):
                 return []
             elif name in ("sudo", "doas") and text in ("-i", "-s", "--login", "--shell"):
-                return [
-                    Inner(words=(Word("sh", "sh"), Word("-c", "-c"), _join_words(words[at + 1 :])))
-                ]
+                shell = Word("sh", "sh")
+                if not (rest := words[at + 1 :]):
+                    return [Inner(words=(shell,))]  # it reads its commands
+                return [Inner(words=(shell, Word("-c", "-c"), _join_words(rest)))]
             elif name == "command" and text in ("-v", "-V", "-pv"):
                 return []
             elif marker or text in ("--version", "--help"):
@@ -269,7 +270,9 @@ def _join_words(words: Sequence[Word]) -> Word:
 def _unwrap_shell(words: Sequence[Word]) -> list[Inner]:
     at, reads_command, reads_stdin = 0, False, False
     if words and re.fullmatch(r"-[euvx]*n[euvx]*", words[0].value or ""):
-        return []  # -n only checks the syntax
+        after = words[1].value if len(words) > 1 else "file"
+        if after and after[0] not in "-+":
+            return []  # -n only checks the syntax; a later option can take it back
     while at < len(words):
         word = words[at]
         if word.value is None and word.may_be_option:
@@ -472,7 +475,52 @@ def _fill_braces(word: Word) -> Word:
     return word
 
 
+def _unwrap_package_runner(words: Sequence[Word]) -> list[Inner] | None:
+    """`npm exec`, `pnpm dlx` and their like run a program as npx does."""
+    at = 0
+    while at < len(words) and (words[at].value or "").startswith("-"):
+        at += 2 if words[at].value in _PACKAGE_VALUES else 1
+    if at == len(words) or words[at].value not in ("exec", "x", "dlx"):
+        return None
+    rest = list(words[at + 1 :])
+    for index, word in enumerate(rest):
+        if word.value in ("-c", "--call") and index + 1 < len(rest):
+            return [Inner(text=rest[index + 1])]
+        if (word.value or "").startswith("--call="):
+            text = (word.value or "").partition("=")[2]
+            return [Inner(text=Word(text, text))]
+        if not (word.value or "").startswith("-") or word.value == "--":
+            break
+    return _unwrap_plain("npx", load_wrappers()["npx"], rest)
+
+
+_PACKAGE_VALUES: Final = frozenset(
+    {
+        *("-C", "--prefix", "--cwd", "--dir", "-w", "--workspace", "--filter", "--registry"),
+        *("--loglevel", "--userconfig"),
+    }
+)
+
+
+def _unwrap_emulate(words: Sequence[Word]) -> list[Inner] | None:
+    """`emulate sh -c '…'` of zsh runs code."""
+    for at, word in enumerate(words):
+        if word.value is None or re.fullmatch(r"-\w*c", word.value):
+            return [Inner(text=words[at + 1])] if at + 1 < len(words) else []
+    return None
+
+
+def _unwrap_jobs(words: Sequence[Word]) -> list[Inner] | None:
+    """`jobs -x` runs a command."""
+    if words and words[0].value == "-x":
+        return [Inner(words=tuple(words[1:]))] if len(words) > 1 else []
+    return None
+
+
 _SPECIAL: Final = {
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _unwrap_package_runner),
+    "emulate": _unwrap_emulate,
+    "jobs": _unwrap_jobs,
     "eval": _unwrap_eval,
     "trap": _unwrap_trap,
     "su": _unwrap_su,
