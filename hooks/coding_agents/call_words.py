@@ -123,6 +123,15 @@ def describe_closed(row: EffectRow) -> str:
     )
 
 
+def describe_other_target(row: EffectRow) -> str:
+    """Return the words for a call whose folder has another remote or branch than at its plan."""
+    return (
+        f"Gatebook: {format_effect_handle(row)} ({row.tool}) was planned for another repository or"
+        " branch than this folder has now. It was not executed. Go back to that branch, or make"
+        f" the call again, which then asks for this one. {build_url('effect', row.id)}"
+    )
+
+
 def describe_doubt(row: EffectRow, verdict: Verdict) -> str:
     """Return the words for a call that may have been executed by a process that died."""
     words = table.describe_verdict(verdict, f"{format_effect_handle(row)} ({row.tool})")

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from accounts.models import Repository
 from api.endpoint import Call
 from api.plan_columns import build_plan_columns, build_target_columns
 from api.schemas import core
@@ -110,9 +111,9 @@ def _find_effect(case: _Case) -> tuple[str, UUID | None]:
         identity = derive_uuid(case.session, effect_key)
         return effect_key, identity if Effect.objects.filter(id=identity).exists() else None
     rows = Effect.objects.filter(session=case.session, intent_digest=intent.digest)
-    calls = list(rows.values_list("id", "call_id").order_by("opened_position"))
-    same = [identity for identity, label in calls if event.delivery and label == event.delivery]
-    return build_call_key(event, intent, len(calls)), same[-1] if same else None
+    same = rows.filter(call_id=event.delivery).order_by("-opened_position")
+    stored = same.values_list("id", flat=True).first() if event.delivery else None
+    return build_call_key(event, intent, rows.count()), stored
 
 
 def _load_open_effects(case: _Case) -> tuple[list[EffectRow], list[EffectRow]]:
@@ -176,9 +177,25 @@ def _choose_waiting(case: _Case, own: Sequence[EffectRow]) -> UUID | None:
         if row.permission == "denied" and not is_of_turn:
             continue
         if row.permission == "granted" and is_of_turn and case.options.rewrites:
-            continue  # an equal call beside this one, which `gatebook exec` has not begun yet
-        return row.id
+            continue  # an equal call of this turn, which `gatebook exec` has not begun yet
+        if _has_same_target(case, row):
+            return row.id
     return None
+
+
+def _has_same_target(case: _Case, row: EffectRow) -> bool:
+    """True if the call acts on the target that the effect was planned for.
+
+    The same command in the same folder pushes elsewhere after `git checkout` or `git remote
+    set-url`, and permission holds only for what the person saw.
+    """
+    target = case.intent.target or core.Target()
+    name = None
+    if row.repository_id is not None:
+        name = Repository.objects.values_list("name", flat=True).get(id=row.repository_id)
+    planned = (name or "", row.ref, row.environment, row.resource)
+    now = (target.repository, target.ref, target.environment, target.resource)
+    return planned == tuple(value or "" for value in now)
 
 
 def _withdraw(case: _Case, row: EffectRow) -> None:
@@ -192,9 +209,14 @@ def _answer_stored(case: _Case, identity: UUID) -> HookAnswer:
     row = reader.load_effects([identity])[identity]
     attempts = reader.load_attempts([identity]).get(identity, {}) if row.attempt_count else {}
     last = attempts.get(row.attempt_count)
-    if last is not None and _is_same_delivery(case.event, last):
-        return _permit(case, row)  # the hook came twice, and its call is not run by this answer
+    # The hook came twice. After the result of a call that changes something outside, it is another
+    # call that the model names alike.
+    may_repeat = last is not None and (last.is_open or not case.intent.changes_outside)
+    if last is not None and may_repeat and _is_same_delivery(case.event, last):
+        return _permit(case, row)
     if row.state == "planned" or (row.state == "failed" and row.failure_reason == "rejected"):
+        if not _has_same_target(case, row):
+            return HookAnswer("deny", call_words.describe_other_target(row))
         needs_permission = row.permission == "none" or (
             row.permission == "granted" and permissions.is_permission_expired(row, now_us())
         )
@@ -228,9 +250,14 @@ def _settle(case: _Case, row: EffectRow) -> HookAnswer:
         verdict = evaluate.evaluate_effects(case.call.project, [row], now_us(), None)[
             row.id
         ].verdict
+    may_run = verdict.answer == "execute" or (
+        verdict.answer == "replay" and not verdict.needs_new_permission
+    )
+    if may_run and not _has_same_target(case, row):
+        return HookAnswer("deny", call_words.describe_other_target(row))
     if verdict.answer == "execute":
         return _dispatch(case, row)
-    if verdict.answer == "replay" and not verdict.needs_new_permission:
+    if may_run:
         return _dispatch(case, row, replays=row.attempt_count)
     if verdict.reason == "GATE_PENDING":
         return _wait(case, row)

@@ -7,6 +7,8 @@ that the client ran it anyway, and one of an effect that was never planned is ev
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db.models import Q
+
 from api.endpoint import Call
 from approvals import gated_commands
 from db.ids import derive_uuid
@@ -22,6 +24,7 @@ from ledger import commands
 from ledger.models import Attempt, Effect
 from ledger.store import reader
 from ledger.store.effect_rows import AttemptRow, EffectRow
+from sessions import lookup
 
 
 class _Finding(NamedTuple):
@@ -94,14 +97,19 @@ def _find_continued(
 ) -> _Finding | None:
     """Return the effect that another call had planned and that this call continued.
 
-    Without call ids, the oldest open attempt of the intent is the one that ended.
+    It is of this session, its parent or their other subagents: another session may use the same
+    call ids. Without call ids, the oldest open attempt of the intent is the one that ended.
     """
-    attempts = Attempt.objects.filter(
-        effect__in=Effect.objects.filter(
-            project=project, intent_digest=intent.digest, state="dispatched"
-        ).values("id"),
-        is_open=True,
-    ).select_related("effect")
+    root = lookup.derive_session_id(project, event.parent_key) if event.parent_key else session
+    effects = Effect.objects.filter(
+        Q(session=root) | Q(session__parent=root),
+        project=project,
+        intent_digest=intent.digest,
+        state="dispatched",
+    )
+    attempts = Attempt.objects.filter(effect__in=effects.values("id"), is_open=True).select_related(
+        "effect"
+    )
     for attempt in attempts.order_by("effect__opened_position", "number")[:50]:
         effect = attempt.effect
         if _is_own(attempt, event) if event.call_id else effect.session_id == session:

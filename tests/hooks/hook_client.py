@@ -17,6 +17,7 @@ from tests.pages.people import PASSWORD
 
 SAMPLES: Final = Path(__file__).with_name("samples")
 PUSH: Final = "git push -q origin HEAD:refs/heads/agent/cc && echo pushed"
+FIRST_SESSION: Final = "0b6e1c1e-0000-4000-8000-000000000001"
 RULES: Final = """
 name: agents
 rules:
@@ -49,7 +50,7 @@ class HookClient:
         self.scenario = scenario
         self.path = f"/hooks/{client}"
         self.client = client
-        self.session = "0b6e1c1e-0000-4000-8000-000000000001"
+        self.session = FIRST_SESSION
         self.turn = "turn-1"
 
     def send(self, body: dict[str, Any], query: str = "") -> dict[str, Any]:

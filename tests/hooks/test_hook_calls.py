@@ -260,3 +260,49 @@ def test_facts_of_the_folder_become_the_target_with_their_source(claude: HookCli
     assert (effect.repository.name, effect.ref) == ("acme/web", "agent/cc")
     body = Body.objects.get(entry=effect.plan_position).text
     assert '"ref":"the branch of the folder (git files)"' in body
+
+
+def test_an_approved_call_that_ended_does_not_run_again_under_its_id(claude: HookClient) -> None:
+    """Some models name two calls of one turn alike."""
+    claude.before()
+    claude.rule_on_only_gate()
+    assert claude.before()["permissionDecision"] == "allow"
+    claude.after()
+    output = claude.before()
+    assert output["permissionDecision"] == "deny"
+    assert "was done before" in output["permissionDecisionReason"]
+    assert count_attempts() == 1
+
+
+@pytest.mark.parametrize(
+    "changed", [{"branch": "main"}, {"repository": "acme/other"}, {"remotes": {}}]
+)
+@pytest.mark.parametrize("call_id", ["toolu_1", "toolu_2"])
+def test_an_approval_counts_only_for_the_target_that_the_person_saw(
+    claude: HookClient, changed: dict[str, object], call_id: str
+) -> None:
+    """The same command in the same folder pushes elsewhere after `git checkout main`."""
+    facts = {
+        "branch": "topic",
+        "repository": "acme/shop",
+        "remotes": {"origin": "git@github.com:acme/shop.git"},
+        "source": "git",
+    }
+    command = "git push" if "remotes" not in changed else "git push origin"
+    claude.before(command, gatebook=facts)
+    claude.rule_on_only_gate()
+    claude.turn = "turn-2"
+    output = claude.before(command, call_id, gatebook=facts | changed)
+    assert output["permissionDecision"] == "deny"
+    assert count_attempts() == 0
+    output = claude.before(command, "toolu_3", gatebook=facts | changed)
+    assert "waits for approval" in output["permissionDecisionReason"]
+    claude.rule(Gate.objects.get(status="pending"))
+    claude.turn = "turn-3"
+    output = claude.before(command, "toolu_4", gatebook=facts | changed)
+    assert output["permissionDecision"] == "allow"
+    assert count_attempts() == 1
+    claude.after(command, "toolu_4", gatebook=facts | changed)
+    # The first approval still counts for what it was given.
+    assert claude.before(command, "toolu_5", gatebook=facts)["permissionDecision"] == "allow"
+    assert count_attempts() == 2

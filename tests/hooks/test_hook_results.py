@@ -7,7 +7,7 @@ import pytest
 from approvals.models import Gate
 from journal.models import Entry
 from ledger.violations import load_effect_violations
-from tests.hooks.hook_client import PUSH, HookClient, list_effects, the_effect
+from tests.hooks.hook_client import FIRST_SESSION, PUSH, HookClient, list_effects, the_effect
 
 NOT_PERMITTED = ["Executed without approval."]
 
@@ -127,6 +127,16 @@ def test_a_push_names_the_commit_that_the_remote_has(claude: HookClient) -> None
     claude.before(prompt_id=None)
     claude.after(stdout="To x\n   a1b2c3d..4e5f6a7  HEAD -> agent/cc\n", prompt_id=None)
     assert the_effect().external_reference == "4e5f6a7"
+
+
+def test_a_result_ends_no_call_of_another_session(codex: HookClient) -> None:
+    """Models number their calls: two sessions have a `call_1`."""
+    codex.before("ls", "call_1")
+    codex.session = "another-session"
+    codex.send(codex.shell("PostToolUse", "ls", "call_1", tool_response="x\n"))
+    first, second = list_effects()
+    assert (first.state, first.session.key) == ("dispatched", FIRST_SESSION)
+    assert (second.state, second.session.key) == ("acknowledged", "another-session")
 
 
 def test_codex_reports_no_exit_code(codex: HookClient) -> None:
