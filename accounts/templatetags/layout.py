@@ -49,7 +49,12 @@ ADMIN_NAV = (
     NavItem("Tokens", "tokens", "administrator", key="k"),
     NavItem("Repositories", "repositories", "administrator", key="r"),
     NavItem("Notifications", "notifications", "administrator", key="n"),
-    NavItem("Sources", "code_host_sources", "administrator", also=("/settings/code-hosts/",)),
+    NavItem(
+        "Code host webhooks",
+        "code_host_sources",
+        "administrator",
+        also=("/settings/code-hosts/",),
+    ),
 )
 
 

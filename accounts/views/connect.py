@@ -31,7 +31,7 @@ class ConnectForm(forms.Form):
         " new agent.",
     )
     expires = forms.ChoiceField(choices=LIFETIMES, initial="90d")
-    compared = forms.BooleanField(label="The terminal in front of me shows the same words")
+    compared = forms.BooleanField(label="My terminal shows the same code")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

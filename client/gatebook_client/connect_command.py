@@ -186,8 +186,8 @@ def request_token(url: str, *, no_browser: bool = False) -> str:
     code = hashlib.sha256(secret.encode()).hexdigest()
     page = f"{url}/settings/connect/{code}/"
     _print("An administrator of the project issues a token on this page:")
-    _print(f"  {page}")
-    _print(f"The page must show the same words: {format_check_code(code)}")
+    _print(f"\n  {page}\n")
+    _print(f"The page must show this code:\n\n  {format_check_code(code)}\n")
     if not no_browser:
         webbrowser.open(page)
     until = time.monotonic() + CLAIM_WITHIN_S

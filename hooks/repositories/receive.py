@@ -41,7 +41,7 @@ _KEY_HEADERS: Final = {
 _EVENT_HEADERS: Final = {"github": "X-GitHub-Event", "gitlab": "X-Gitlab-Event"}
 _TOO_LARGE: Final = (
     f"The delivery is larger than {MAX_DELIVERY_BYTES} bytes, or than {MAX_COMMON_BYTES} bytes at"
-    " the address without a source. Use the source's own address, and choose fewer events."
+    " the common address. Use the webhook's own address, and choose fewer events."
 )
 _SIGNATURE_HEADERS: Final = {
     "github": "X-Hub-Signature-256",
@@ -67,7 +67,7 @@ def _take_delivery(request: HttpRequest, host: str, source: UUID | None) -> Http
         raise Problem(
             403,
             "source_disabled",
-            "This source is disabled in Gatebook. Enable it at /settings/code-hosts/, or remove"
+            "This webhook is disabled in Gatebook. Enable it at /settings/code-hosts/, or remove"
             " the webhook.",
         )
     parser.check_content_type(request, _JSON)
@@ -114,14 +114,14 @@ def _load_sources(host: str, source: UUID | None) -> list[CodeHostSource]:
     tried = list(sources.find_sources(host, source))
     if not tried:
         detail = (
-            "Gatebook has no such source. An administrator adds one at /settings/code-hosts/ and"
+            "Gatebook has no such webhook. An administrator adds one at /settings/code-hosts/ and"
             " copies its address."
         )
         raise Problem(404, "not_found", detail)
     if len(tried) > sources.MAX_SOURCES_TRIED:
         detail = (
-            f"More than {sources.MAX_SOURCES_TRIED} sources exist, so this address cannot find"
-            " the right one. Use the source's own address from /settings/code-hosts/."
+            f"More than {sources.MAX_SOURCES_TRIED} webhooks exist, so this address cannot find"
+            " the right one. Use the webhook's own address from /settings/code-hosts/."
         )
         raise Problem(404, "not_found", detail)
     return tried
@@ -161,7 +161,7 @@ def _find_signed_source(
     log.warning("webhook_refused", host=host, sources=[str(source.id) for source in tried][:3])
     detail = (
         f"The signature ({_SIGNATURE_HEADERS[host]}) is missing or wrong. Nothing was stored. Set"
-        " the webhook's secret to the one that Gatebook showed for this source, or rotate it at"
+        " the webhook's secret to the one that Gatebook showed for it, or rotate it at"
         " /settings/code-hosts/."
     )
     raise Problem(401, "signature_invalid", detail)

@@ -86,7 +86,10 @@ def code_host_sources_page(request: MemberRequest) -> HttpResponse:
     rows = project.code_host_sources.order_by("host", "name")[: sources.MAX_SOURCES]
     context = {
         "form": form,
-        "rows": [{"source": row, "address": build_address(row)} for row in rows],
+        "rows": [
+            {"source": row, "host": CODE_HOST_LABELS[row.host], "address": build_address(row)}
+            for row in rows
+        ],
     }
     return render(request, "hooks/sources.html", context, status=422 if form.errors else 200)
 
@@ -106,6 +109,7 @@ def code_host_source_page(request: MemberRequest, source: UUID) -> HttpResponse:
     now = now_us()
     context: dict[str, Any] = {
         "source": stored,
+        "host": CODE_HOST_LABELS[stored.host],
         "address": build_address(stored),
         "form": form if form.is_bound else RotateForm(),
         "overlaps": stored.previous_until_us is not None and now < stored.previous_until_us,

@@ -50,7 +50,7 @@ def add_source(project: Project, host: str, name: str, *, actor: str) -> CodeHos
     if host not in CODE_HOSTS:
         raise ChangeRefused(f"{host} is not a known code host. Use {' or '.join(CODE_HOSTS)}.")
     if not name or len(name) > 100 or not name.isprintable():
-        raise ChangeRefused("A source's name has 1 to 100 printable characters.")
+        raise ChangeRefused("A webhook's name has 1 to 100 printable characters.")
     if project.archive:
         raise ChangeRefused("An archive contains imported bundles only. Choose another project.")
     if project.code_host_sources.count() >= MAX_SOURCES:
@@ -59,11 +59,13 @@ def add_source(project: Project, host: str, name: str, *, actor: str) -> CodeHos
         project=project, host=host, name=name, created_by=actor, created_at_us=now_us()
     )
     if project.code_host_sources.filter(host=host, name=name).exists():
-        raise ChangeRefused(f"{name} is already a source of {host}. Choose another name.")
+        raise ChangeRefused(f"{name} is already a webhook of {host}. Choose another name.")
     try:
         source.save(force_insert=True)
     except IntegrityError:
-        raise ChangeRefused(f"{name} is already a source of {host}. Choose another name.") from None
+        raise ChangeRefused(
+            f"{name} is already a webhook of {host}. Choose another name."
+        ) from None
     _record_source_entry(source, "admin.source_added", actor)
     return source
 

@@ -1,5 +1,6 @@
 """`gatebook connect`: the settings file, its undo, the token, and the test of the hook."""
 
+import itertools
 import json
 import os
 import re
@@ -168,10 +169,11 @@ def test_the_browser_issues_a_token(desk: Desk, capsys: pytest.CaptureFixture[st
         env={**os.environ, "PYTHONPATH": str(Path(connect_command.__file__).parents[1])},
     )
     assert process.stdout is not None
-    process.stdout.readline()
-    page = process.stdout.readline().strip()
+    lines = [line.strip() for line in itertools.islice(process.stdout, 7)]
+    page = lines[2]
     assert page.startswith(f"{desk.server.url}/settings/connect/")
-    words_shown = process.stdout.readline().rpartition(" ")[2].strip()
+    assert lines[4] == "The page must show this code:"
+    check_code = lines[6]
     with httpx.Client(base_url=desk.server.url, timeout=60) as browser:
 
         def send(path: str, **fields: str) -> tuple[str, httpx.Response]:
@@ -181,7 +183,7 @@ def test_the_browser_issues_a_token(desk: Desk, capsys: pytest.CaptureFixture[st
         send("/sign-in/", username=desk.server.administrator, password=desk.server.password)
         path = page.removeprefix(desk.server.url)
         shown, granted = send(path, agent="from-browser", expires="1d", compared="on")
-        assert words_shown in shown
+        assert f"<output>{check_code}</output>" in shown
         assert "Return to the terminal" in granted.text
     rest, _ = process.communicate(timeout=60)
     assert "The token of from-browser arrived." in rest

@@ -19,7 +19,7 @@ from ledger.states import CODE_HOSTS
 class Command(BaseCommand):
     """Manage the sources of a project; a secret is printed once."""
 
-    help = "Manage the webhook sources of a project (docs/how-to/code-hosts.md)."
+    help = "Manage the code host webhooks of a project (docs/how-to/code-hosts.md)."
     requires_system_checks: list[str] = []  # they check the code, and double the start-up time
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         if options["do"] == "list":
             return self._list_sources(project)
         if not options["host"] or not options["name"]:
-            raise CommandError("Name the code host and the source, such as github acme.")
+            raise CommandError("Name the code host and the webhook, such as github acme.")
         try:
             with transaction.atomic(durable=True):
                 return self._change_source(
@@ -56,14 +56,14 @@ class Command(BaseCommand):
             f" {row.refused_count} refused, {build_address(row)}"
             for row in rows
         ]
-        return "\n".join(lines) or f"{project.name} has no sources."
+        return "\n".join(lines) or f"{project.name} has no webhooks."
 
     def _change_source(self, project: Project, do: str, host: str, name: str, overlap: int) -> str:
         if do == "add":
             return self._print_secret(sources.add_source(project, host, name, actor=SYSTEM_SOURCE))
         source = project.code_host_sources.filter(host=host, name=name).first()
         if source is None:
-            raise CommandError(f"{project.name} has no source {name!r} of {host}.")
+            raise CommandError(f"{project.name} has no webhook {name!r} of {host}.")
         if do == "rotate":
             return self._print_secret(
                 sources.rotate_source_secret(source, overlap, actor=SYSTEM_SOURCE)

@@ -163,7 +163,7 @@ def test_the_common_address_takes_less(host: CodeHost) -> None:
     body = json.dumps(build_push(padding="x" * 1_100_000)).encode()
     refused = host.deliver("push", body, path="/hooks/github")
     assert code(refused) == (413, "body_too_large")
-    assert "source's own address" in refused.json()["detail"]
+    assert "webhook's own address" in refused.json()["detail"]
     assert host.deliver("push", body).status_code == 200
 
 
