@@ -110,7 +110,18 @@ class CompiledQuerySet:
         for at, name in enumerate(self._kinds):
             if all(owner != at for _at, owner, *_ in places):
                 raise ValueError(f"the query compares nothing with {name!r}")
+        _keep_converters(compiler)
         return _CompiledSql(rows, compiler, text, tuple(parameters), tuple(places))
+
+
+def _keep_converters(compiler: Any) -> None:
+    """Let a compiler find the converters of its columns once, and not for every page."""
+    columns = [column for column, *_ in compiler.select[: compiler.col_count]]
+    if compiler.has_composite_fields(columns):
+        return
+    converters = compiler.get_converters(columns)
+    compiler.get_converters = lambda _columns: converters
+    compiler.has_composite_fields = lambda _columns: False
 
 
 def _filled(values: Sequence[Any]) -> Sequence[Any]:

@@ -12,6 +12,7 @@ import orjson
 from django.db.models import BooleanField, F, Func, QuerySet
 
 from db import long_numbers
+from db.compiled_query import CompiledQuerySet
 from journal.models import Body
 
 META_BYTES: Final = 16_384  # of one send, and of all that is shown
@@ -37,17 +38,33 @@ def load_session_meta(session: UUID, *, until: int | None = None) -> dict[str, A
 
 def load_effect_meta(effect: UUID, *, until: int | None = None) -> dict[str, Any]:
     """Return the meta of an effect, up to the journal position `until`. One query."""
-    plans = Body.objects.filter(entry__effect=effect, entry__kind="effect.planned")
-    return _load_meta(plans, until)
+    if until is None:
+        return _merge_texts(_OF_EFFECT.rows(effect=effect))
+    return _load_meta(_select_plans(effect), until)
+
+
+def _select_plans(effect: UUID) -> "QuerySet[Body]":
+    return Body.objects.filter(entry__effect=effect, entry__kind="effect.planned")
 
 
 def _load_meta(bodies: "QuerySet[Body]", until: int | None) -> dict[str, Any]:
+    return _merge_texts(_select_texts(bodies if until is None else bodies.filter(entry__lte=until)))
+
+
+def _select_texts(bodies: "QuerySet[Body]") -> "QuerySet[Any]":
     # Claims of agents that may not report on it do not count.
     rows = bodies.exclude(entry__lane="claim").filter(text__contains='"meta":')
-    if until is not None:
-        rows = rows.filter(entry__lte=until)
-    texts = list(rows.order_by("-entry").values_list("text", flat=True)[:MAX_SENDS])
-    return merge_sends(_read_meta(text) for text in reversed(texts))
+    return rows.order_by("-entry").values_list("text", flat=True)[:MAX_SENDS]
+
+
+_OF_EFFECT: Final = CompiledQuerySet(
+    lambda effect: _select_texts(_select_plans(effect)), effect=UUID
+)
+
+
+def _merge_texts(texts: Iterable[str]) -> dict[str, Any]:
+    """Merge what was sent, given newest first."""
+    return merge_sends(_read_meta(text) for text in reversed(list(texts)))
 
 
 def _read_meta(text: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db.models import Case, OuterRef, Subquery, TextField, When
 from django.db.models.functions import Length, Substr
 
+from db.compiled_query import CompiledQuerySet
 from journal.models import Body
 
 MAX_SUMMARY_CHARACTERS: Final = 120  # of a summary
@@ -56,8 +57,15 @@ def load_plan_heads(positions: Sequence[int]) -> dict[int, str]:
     """Return the same for plans by position, without erased ones. One query."""
     if not positions:
         return {}
+    return dict(_PLAN_HEADS.rows(positions=positions))
+
+
+def _select_plan_heads(positions: Sequence[int]) -> Any:
     plans = Body.objects.filter(entry_id__in=positions).annotate(length=Length("text"), head=_HEAD)
-    return dict(plans.values_list("entry_id", "head"))
+    return plans.values_list("entry_id", "head")
+
+
+_PLAN_HEADS: Final = CompiledQuerySet(_select_plan_heads, positions=[int])
 
 
 def summarize_plan_head(head: str | None) -> str | None:

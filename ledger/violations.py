@@ -1,12 +1,13 @@
 """Labels of integrity violations, and the violations of an effect."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
 from django.db.models import Exists, OuterRef, Q
 
+from db.compiled_query import CompiledQuerySet
 from journal.models import Entry
 from ledger.fold.stop_violations import STOP_VIOLATION
 from ledger.models import Effect
@@ -49,12 +50,19 @@ def load_effect_violations(effect: Effect) -> list[str]:
 
 def load_violations(project: UUID, effects: Iterable[UUID]) -> dict[UUID, list[str]]:
     """Return the violations of each effect as labels, oldest first. One query."""
-    entries = Entry.objects.filter(
-        project=project, effect__in=list(effects), kind="integrity.violation", lane="system"
-    )
     labels: dict[UUID, list[str]] = {}
-    for entry in entries.order_by("position").only("effect", "facts"):
-        name = orjson.loads(entry.facts)["violation"]
-        if entry.effect is not None:
-            labels.setdefault(entry.effect, []).append(VIOLATION_LABELS.get(name, name))
+    listed = list(effects)
+    for effect, facts in _VIOLATIONS.rows(project=project, effects=listed) if listed else ():
+        name = orjson.loads(facts)["violation"]
+        labels.setdefault(effect, []).append(VIOLATION_LABELS.get(name, name))
     return labels
+
+
+def _select_violations(project: UUID, effects: Sequence[UUID]) -> Any:
+    entries = Entry.objects.filter(
+        project=project, effect__in=effects, kind="integrity.violation", lane="system"
+    )
+    return entries.order_by("position").values_list("effect", "facts")
+
+
+_VIOLATIONS: Final = CompiledQuerySet(_select_violations, project=UUID, effects=[UUID])

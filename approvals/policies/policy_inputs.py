@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import Subquery
+from django.db.models import QuerySet, Subquery
 
 from accounts import repositories
 from accounts.models import Agent, Repository
@@ -17,6 +17,7 @@ from approvals.policies import rate_counters
 from approvals.policies.engine import PlanRate, PolicyInput, compute_risk
 from db import long_numbers
 from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
 from journal.models import Body
 from ledger.commands import Plan
 from ledger.models import Effect
@@ -208,13 +209,17 @@ def compute_current_ref_class(
 
 def load_plan_body(position: int | None) -> dict[str, Any]:
     """Return the body of the plan at `position`; empty if missing or erased."""
-    text = (
-        Body.objects.values_list("text", flat=True).filter(entry=position).first()
-        if position
-        else None
-    )
-    body = long_numbers.parse_json(text) if text else {}
+    body: Any = {}
+    for text in _PLAN_TEXT.rows(position=position) if position else ():
+        body = long_numbers.parse_json(text)
     return body if isinstance(body, dict) else {}
+
+
+def _select_plan_text(position: int) -> "QuerySet[Any]":
+    return Body.objects.filter(entry=position).values_list("text", flat=True)
+
+
+_PLAN_TEXT: Final = CompiledQuerySet(_select_plan_text, position=int)
 
 
 def load_on_behalf_of(session: UUID) -> str:

@@ -12,12 +12,13 @@ from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from approvals.diff.from_arguments import Changes
 from approvals.diff.hidden_characters import iterate_strings
 from approvals.diff.patch_parser import parse_patch
 from approvals.models import Gate
+from db.compiled_query import CompiledQuerySet
 from sessions.artifacts import artifact_path
 from sessions.models import Artifact
 
@@ -63,17 +64,15 @@ class AttachedDiff:
 
 def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDiff, ...]:
     """Load the diffs recorded for the effect of a request, oldest first. One query."""
-    belongs = Q(effect=gate.effect_id)
     hashes, positions = _list_named((plan.get("arguments"), plan.get("preconditions")))
-    if hashes:
+    rows: Iterable[Artifact]
+    if hashes or positions:
+        belongs = Q(effect=gate.effect_id)
         belongs |= Q(session=gate.session_id, sha256__in=hashes)
-    if positions:
         belongs |= Q(session=gate.session_id, opened_position__in=positions)
-    is_diff = Q(type__in=_TYPES) | Q(media_type__in=_MEDIA_TYPES)
-    for ending in _ENDINGS:
-        is_diff |= Q(name__endswith=ending)
-    # Sorted here: asked for an order, a database may walk through all artifacts of the project.
-    rows = Artifact.objects.filter(belongs, is_diff, project=gate.project_id)[:_MAX_READ]
+        rows = _select_diffs(gate.project_id, belongs)
+    else:
+        rows = _OF_EFFECT.rows(project=gate.project_id, effect=gate.effect_id)
     listed = sorted(rows, key=lambda row: row.opened_position)[-MAX_ATTACHED:]
     return tuple(
         AttachedDiff(
@@ -87,6 +86,19 @@ def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDi
         )
         for row in listed
     )
+
+
+def _select_diffs(project: UUID, belongs: Q) -> "QuerySet[Artifact]":
+    is_diff = Q(type__in=_TYPES) | Q(media_type__in=_MEDIA_TYPES)
+    for ending in _ENDINGS:
+        is_diff |= Q(name__endswith=ending)
+    # Not in order: asked for one, a database may walk through all artifacts of the project.
+    return Artifact.objects.filter(belongs, is_diff, project=project)[:_MAX_READ]
+
+
+_OF_EFFECT: Final = CompiledQuerySet(
+    lambda project, effect: _select_diffs(project, Q(effect=effect)), project=UUID, effect=UUID
+)
 
 
 def _list_named(values: Iterable[Any]) -> tuple[list[str], list[int]]:

@@ -10,10 +10,12 @@ import hmac
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 import rfc8785
 from django.conf import settings
+from django.db.models import QuerySet
 
 from approvals import labels
 from approvals.checks.quantities import find_unit
@@ -25,6 +27,7 @@ from approvals.policies import policy_inputs
 from approvals.policies.requirement import REQUEST_PARTIES, Requirement
 from approvals.review.attached_diffs import AttachedDiff, load_attached_diffs
 from db import long_numbers
+from db.compiled_query import CompiledQuerySet
 from journal.summaries import COMMAND_ARGUMENTS
 from ledger.models import Tool
 from ledger.tools import cache
@@ -179,7 +182,7 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
     arguments, preconditions = plan.get("arguments"), plan.get("preconditions")
     preconditions = preconditions if isinstance(preconditions, dict) else {}
     changed = extract_changes(arguments, preconditions)
-    tool = Tool.objects.filter(project=gate.project_id, name=gate.tool).first()
+    tool = next(iter(_TOOL.rows(project=gate.project_id, name=gate.tool)), None)
     pieces = _build_pieces(arguments, changed.shown_names)
     claim = plan["why"] if isinstance(plan.get("why"), str) else ""
     verified = (
@@ -204,6 +207,13 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
         risk=gate.risk,
         attached=load_attached_diffs(gate, plan),
     )
+
+
+def _select_tool(project: UUID, name: str) -> "QuerySet[Tool]":
+    return Tool.objects.filter(project=project, name=name)
+
+
+_TOOL: Final = CompiledQuerySet(_select_tool, project=UUID, name=str)
 
 
 def confirmation_code(intent_digest: str) -> str:

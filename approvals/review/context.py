@@ -129,6 +129,13 @@ def _build_step(effect: Any, rel: str) -> ChainStep:
     )
 
 
+def _select_votes(gate: UUID) -> Any:
+    return Vote.objects.filter(gate=gate).select_related("user__person").order_by("position")
+
+
+_VOTES: Final = CompiledQuerySet(_select_votes, gate=UUID)
+
+
 @dataclass(slots=True)
 class VoteView:
     """A vote with its reason. `same`: its card has the hash of the current card.
@@ -172,7 +179,7 @@ def load_votes(gate: Gate, card_sha256: str) -> list[VoteView]:
 
     At most four queries; one more if a vote does not record when the request was first shown.
     """
-    rows = list(Vote.objects.filter(gate=gate).select_related("user__person").order_by("position"))
+    rows = _VOTES.rows(gate=gate.id)
     if not rows:
         return []
     body = Body.objects.filter(entry=OuterRef("position")).values("text")

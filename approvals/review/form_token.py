@@ -1,10 +1,12 @@
 """The vote form: the signed token of what a reviewer's page showed, and its access record."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import orjson
 from django.db import transaction
+from django.db.models import QuerySet
 
 from accounts.models import Membership
 from accounts.people import ensure_pseudonym
@@ -15,6 +17,7 @@ from approvals.review.card import Card
 from approvals.voting.votes import MAX_VOTE_REASON, ShownGate
 from approvals.voting.warned_proof import find_unseen_warnings
 from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
 from journal import entries
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
@@ -103,9 +106,7 @@ def record_gate_view(gate: Gate, membership: Membership) -> None:
     """Record access.viewed for a person and a gate, once for each version of the gate."""
     person = ensure_pseudonym(membership.user)
     event_id = entries.keyed_digest("access.viewed", gate.id.hex, person, str(gate.version))
-    if Entry.objects.filter(
-        project=gate.project_id, source=SYSTEM_SOURCE, event_id=event_id
-    ).exists():
+    if _RECORDED.rows(project=gate.project_id, event_id=event_id):
         return
     facts = {"version": gate.version}
     with transaction.atomic(durable=True):
@@ -121,3 +122,11 @@ def record_gate_view(gate: Gate, membership: Membership) -> None:
             effect=gate.effect_id,
             subject=gate.id,
         )
+
+
+def _select_recorded(project: UUID, event_id: str) -> "QuerySet[Any]":
+    entries = Entry.objects.filter(project=project, source=SYSTEM_SOURCE, event_id=event_id)
+    return entries.values_list("position")
+
+
+_RECORDED: Final = CompiledQuerySet(_select_recorded, project=UUID, event_id=str)

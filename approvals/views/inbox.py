@@ -12,6 +12,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
+from accounts.models import Repository
 from approvals import labels, stop_rows
 from approvals.checks import run_checks
 from approvals.checks.checked_request import build_checked_request
@@ -96,7 +97,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "risk": risk,
         "risks": RISKS,
         "repo": params["repo"],
-        "repositories": project.repositories.order_by("name").values_list("name", flat=True)[:50],
+        "repositories": _REPOSITORIES.rows(project=project.id),
         "rows": rows,
         "can_batch": any(entry.groups for row in rows for entry in (row, *row.like)),
         "kept_ticks": kept_selection.mark_ticked_rows(request, rows),
@@ -123,6 +124,14 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         **(gate_context(request, opened, in_pane=True) if opened is not None else {}),
     }
     return render(request, "approvals/inbox.html", context)
+
+
+def _select_repositories(project: UUID) -> Any:
+    listed = Repository.objects.filter(project=project)
+    return listed.order_by("name").values_list("name", flat=True)[:50]
+
+
+_REPOSITORIES: Final = CompiledQuerySet(_select_repositories, project=UUID)
 
 
 @require_safe
