@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test test-agents typescript check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser
+.PHONY: help install demo run test test-matrices test-agents typescript check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -15,7 +15,7 @@ APPS := config pages importers hooks traces api investigation monitoring recover
 CODE := manage.py $(APPS) $(wildcard client evaluation) tests
 
 help: ## explain these words
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The embedded PostgreSQL comes with the tools for tests.
 install: .venv/.runtime .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
@@ -28,8 +28,11 @@ demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work
 run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
 	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.supervisor
 
-test: .venv/.tests .venv/.client browser typescript ## run all tests, on SQLite and on a real PostgreSQL, with a real browser
+test: .venv/.tests .venv/.client browser typescript ## run the tests, on SQLite and on a real PostgreSQL, with a real browser
 	@$(BIN)/python -m tests.run_suite $(ARGS)
+
+test-matrices: .venv/.tests .venv/.client browser typescript ## run the cases and examples that make test leaves out, on both databases
+	@$(BIN)/python -m tests.run_suite --matrices $(ARGS)
 
 check: .venv/.tests .venv/.client ## look at the code without running it: style, types, imports, migrations, templates, settings
 	$(BIN)/ruff check $(CODE)

@@ -1,6 +1,8 @@
-"""Run the complete suite on SQLite and PostgreSQL in parallel; print one line of counts for both.
+"""Run the suite on SQLite and PostgreSQL in parallel; print one line of counts for both.
 
-    python -m tests.run_suite [pytest's options]
+    python -m tests.run_suite [--matrices] [pytest's options]
+
+With `--matrices` it runs what the suite leaves out: see docs/decisions/0038-matrices.md.
 
 The PostgreSQL is the embedded one unless GATEBOOK_TEST_DATABASE names another. The exit code is 0
 only when every test passed in both runs; a run that did not finish counts as one failure.
@@ -20,8 +22,15 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
-# The other tests do not depend on the database; conftest.py marks them.
-DATABASE_ONLY = "not once"
+# Which tests run, by their marks. Those marked `once` do not depend on the database.
+CORE = {
+    "SQLite": "not matrix",
+    "PostgreSQL": "not once and not matrix and not matrix_on_postgresql",
+}
+MATRICES = {
+    "SQLite": "matrix or deepened",
+    "PostgreSQL": "not once and (matrix or deepened or matrix_on_postgresql)",
+}
 NO_TESTS_COLLECTED = 5
 # A file runs in one worker, because its tests share a server and a journal; conftest.py sorts long
 # files first.
@@ -40,6 +49,11 @@ def main(options: list[str]) -> int:
     The output of the second is printed after the first has ended.
     """
     started = time.monotonic()
+    selected = CORE
+    if "--matrices" in options:
+        options = [option for option in options if option != "--matrices"]
+        selected = MATRICES
+        os.environ["TESTS_MATRICES"] = "1"
     with tempfile.TemporaryDirectory(prefix="gatebook-tests-", dir=home()) as made:
         folder = Path(made)
         folder.chmod(0o711)  # PostgreSQL runs as another user, where we are root
@@ -50,10 +64,11 @@ def main(options: list[str]) -> int:
         with output_file.open("w") as out:
             # The second run may still use databases of the first: end it before the folder is
             # removed.
-            second = start(postgresql, [*options, "-m", DATABASE_ONLY], folder, "PostgreSQL", out)
+            marks = {name: ["-m", words, *options] for name, words in selected.items()}
+            second = start(postgresql, marks["PostgreSQL"], folder, "PostgreSQL", out)
             try:
                 print("== SQLite", flush=True)  # noqa: T201
-                first = start("", options, folder, "SQLite")
+                first = start("", marks["SQLite"], folder, "SQLite")
                 total = ended(first, folder / "SQLite.xml")
                 print("== PostgreSQL", flush=True)  # noqa: T201
                 total += ended(second, folder / "PostgreSQL.xml")

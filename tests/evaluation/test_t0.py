@@ -32,6 +32,7 @@ from evaluation.crashtest.mutants import Suite
 from evaluation.crashtest.remote import Oracle, run_oracle
 from evaluation.crashtest.schedules import ADVERSARY, Choices, Killed, explore
 from evaluation.crashtest.server import Installation, serve_installation
+from tests.matrices import keep_core
 
 pytestmark = pytest.mark.once  # the rig creates its own databases
 NAMED = {case.name: case for case in CASES}
@@ -118,20 +119,35 @@ def test_the_session_file_fails_as_the_paper_predicts(
 def test_a_death_at_any_tick_leaves_what_happened_known(
     installation: Installation, remote: Oracle, name: str
 ) -> None:
-    findings, lines = agent_crashes.crash_by_raising(
-        agent_crashes.make_gatebook_context(remote, installation), [NAMED[name]], 1, 1, every=False
-    )
+    """The remote answers each request; the next test adds what may become of a request."""
+    check_deaths(installation, remote, name, tricks=0, least=5)
+
+
+@pytest.mark.parametrize("name", keep_core(ONE_OF_EACH, ["idempotency_key", "opaque"]))
+def test_a_death_beside_any_outcome_of_a_request_leaves_what_happened_known(
+    installation: Installation, remote: Oracle, name: str
+) -> None:
+    """The core has one class that is decided after a death, and the class that cannot be."""
+    check_deaths(installation, remote, name, tricks=1, least=25)
+
+
+def check_deaths(
+    installation: Installation, remote: Oracle, name: str, *, tricks: int, least: int
+) -> None:
+    """Check that every schedule of one death and `tricks` outcomes is clean; more than `least` run."""
+    context = agent_crashes.make_gatebook_context(remote, installation)
+    findings, lines = agent_crashes.crash_by_raising(context, [NAMED[name]], 1, tricks, every=False)
     assert findings.clean, findings.to_json()
-    assert findings.runs == len(set(lines)) > 25
+    assert findings.runs == len(set(lines)) > least
     assert findings.abandoned == 0
     assert set(findings.reasons) == ({"UNDECIDABLE"} if name in UNDECIDABLE else set())
 
 
-@pytest.mark.parametrize("name", sorted(NAMED.keys() - set(ONE_OF_EACH)))
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_every_outcome_of_a_request_is_known_or_reported(
     installation: Installation, remote: Oracle, name: str
 ) -> None:
-    """The variants run without a death; the longer tiers add deaths."""
+    """No process dies here; the longer tiers add deaths to the variants of a class too."""
     findings, _ = agent_crashes.crash_by_raising(
         agent_crashes.make_gatebook_context(remote, installation), [NAMED[name]], 0, 1
     )
@@ -139,6 +155,7 @@ def test_every_outcome_of_a_request_is_known_or_reported(
     assert findings.runs == len(ADVERSARY)
     assert set(findings.reasons) == {
         "undeclared": {"UNDECIDABLE"},
+        "opaque": {"UNDECIDABLE"},
         "compensable by reference": {"REF_LOST"},
     }.get(name, set())
 
@@ -227,11 +244,13 @@ def test_one_of_eight_concurrent_dispatches_may_act(installation: Installation) 
     assert figures == {"rounds": 10, "dispatches": 80, "permitted twice": 0, "never permitted": 0}
 
 
-def test_every_order_of_delivery_leaves_one_state(installation: Installation) -> None:
+@pytest.mark.parametrize("one_in", keep_core([1, 6], [6]))
+def test_every_order_of_delivery_leaves_one_state(installation: Installation, one_in: int) -> None:
     every = delivery_orders.list_orders()
     assert len(every) == len(set(every)) == 2520
-    states = delivery_orders.deliver_orders(Api(installation.port, installation.token, {}), every)
-    assert list(states.values()) == [2520]
+    orders = every[::one_in]
+    states = delivery_orders.deliver_orders(Api(installation.port, installation.token, {}), orders)
+    assert list(states.values()) == [2520 // one_in]
     assert json.loads(next(iter(states)))["state"] == "acknowledged"
 
 

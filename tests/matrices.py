@@ -1,0 +1,45 @@
+"""Matrices: `make test` runs a core of them, `make test-matrices` all that the core leaves out.
+
+docs/decisions/0038-matrices.md says what runs when, and why.
+"""
+
+import os
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import pytest
+from _pytest.mark import ParameterSet
+
+# tests/run_suite.py sets it for `make test-matrices`.
+IN_FULL: Final = bool(os.environ.get("TESTS_MATRICES"))
+
+
+def keep_core(
+    cases: Iterable[Any], keep: Collection[Any] = (), *, one_in: int = 0
+) -> list[ParameterSet]:
+    """Return all cases for `parametrize`; those outside the core get the mark `matrix`.
+
+    The core is what `keep` lists, and every `one_in`-th case. It is never empty.
+    """
+    every = list(cases)
+    missing = [case for case in keep if case not in every]
+    assert not missing, f"the core names cases that do not exist: {missing}"
+    core = [
+        case in keep or bool(one_in and number % one_in == 0) for number, case in enumerate(every)
+    ]
+    assert any(core), "the core is empty"
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if in_core else pytest.mark.matrix,
+        )
+        for case, in_core in zip(every, core, strict=True)
+    ]
+
+
+def count_examples(core: int, full: int) -> int:
+    """Return how many examples a property draws now: `core` in `make test`.
+
+    Its test has the mark `deepened`, so that `make test-matrices` runs it again, with `full`.
+    """
+    return full if IN_FULL else core
