@@ -29,6 +29,7 @@ from evaluation.bench.__main__ import Size, measure
 from evaluation.bench.report import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
 from tests.config.server import Shell, _fill
+from tests.matrices import keep_core
 
 TINY = Size(
     rounds=1,
@@ -45,53 +46,44 @@ TINY = Size(
     heartbeat_sessions=20,
     resumed=300,
 )
-# Each database runs the parts that can fail only there, with as few servers as possible.
+# Each database runs the parts that can fail only there, with as few servers as possible. A part
+# has some of its figures here.
 PARTS = {
-    "sqlite": (
-        "batch",
-        "traces",
-        "command",
-        "heartbeats",
-        "memory",
-        "busy",
-        "resume",
-        "gates",
-        "upkeep",
-    ),
-    "postgresql": ("read", "cards"),
+    "sqlite": {
+        "batch": ("batch mixed: CPU", "batch split: × that floor"),
+        "traces": ("spans: × own batches",),
+        "command": ("command: p99",),
+        "heartbeats": ("20 sessions with heartbeats every 1 s: CPU",),
+        "memory": ("memory: last tenth against first",),
+        "busy": ("person's form next to 2 importers: errors",),
+        "resume": ("resume answer: p95 of 300 against 100",),
+        "gates": (
+            "inbox with 25 pending: p95",
+            "ruling to agent, 3 idle waiters: p95",
+            "5 rulings 0 to 2 s after the wait began: lost",
+            "4 voters, 1 rounds: not exactly one",
+            "4 users of one permission, 1 rounds: not exactly one",
+            "revoke against use, 5 rounds: both or neither",
+            "2 rulings around a server crash: lost",
+            "evidence: p99 with 3 waiters against none",
+            "a plan against 200 rules: all of it",
+        ),
+        "upkeep": ("writing: with upkeep against without",),
+    },
+    "postgresql": {
+        "read": (
+            "session page: 1,200 against 400",
+            "search: failed of one tool, 1,200 effects: p95",
+            "session page, 1,200 effects: queries",
+            "question 3, 1,200 effects: p95",
+            "words, in many effects, 1,200 effects: p95",
+            "evidence: p99 during 2 searches against none",
+        ),
+        "cards": ("inbox with 25 pending: p95", "card, 25 pending: p95"),
+    },
 }
-NAMED = {
-    "sqlite": (
-        "batch mixed: CPU",
-        "batch split: × that floor",
-        "spans: × own batches",
-        "command: p99",
-        "20 sessions with heartbeats every 1 s: CPU",
-        "memory: last tenth against first",
-        "person's form next to 2 importers: errors",
-        "resume answer: p95 of 300 against 100",
-        "inbox with 25 pending: p95",
-        "ruling to agent, 3 idle waiters: p95",
-        "5 rulings 0 to 2 s after the wait began: lost",
-        "4 voters, 1 rounds: not exactly one",
-        "4 users of one permission, 1 rounds: not exactly one",
-        "revoke against use, 5 rounds: both or neither",
-        "2 rulings around a server crash: lost",
-        "evidence: p99 with 3 waiters against none",
-        "a plan against 200 rules: all of it",
-        "writing: with upkeep against without",
-    ),
-    "postgresql": (
-        "session page: 1,200 against 400",
-        "search: failed of one tool, 1,200 effects: p95",
-        "session page, 1,200 effects: queries",
-        "question 3, 1,200 effects: p95",
-        "words, in many effects, 1,200 effects: p95",
-        "evidence: p99 during 2 searches against none",
-        "inbox with 25 pending: p95",
-        "card, 25 pending: p95",
-    ),
-}
+# What every change of the product may break: the parts that write, and one that reads.
+CORE = {"sqlite": ("batch", "traces", "command", "resume"), "postgresql": ("cards",)}
 
 
 class _MostlyWebServer:
@@ -154,7 +146,10 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_quickly")
 @pytest.mark.django_db  # on both databases, which measure different parts
-def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chosen", keep_core(["core", "every part"], ["core"]))
+def test_a_tiny_run_measures_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
     monkeypatch.setattr(bench_installation, "QUIET_WITHIN_S", 0)
     monkeypatch.setattr(bench_installation, "_supervise", _MostlyWebServer())
     monkeypatch.setattr(workload, "ITEMS", 100)
@@ -183,11 +178,12 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "db.sqlite" else "postgresql"
     cluster = Path(f"/var/tmp/gatebook-bench-test-{os.getpid()}")
     report = Report({"size": "tiny"})
+    parts = CORE[vendor] if chosen == "core" else tuple(PARTS[vendor])
 
-    measure(report, vendor, tmp_path / vendor, cluster, TINY, PARTS[vendor])
+    measure(report, vendor, tmp_path / vendor, cluster, TINY, parts)
 
     figures = {figure.name: figure.median for figure in report.figures}
-    assert set(NAMED[vendor]) <= figures.keys()
+    assert {name for part in parts for name in PARTS[vendor][part]} <= figures.keys()
     assert all(math.isfinite(value) and value >= 0 for value in figures.values())
     assert vendor == "postgresql" or figures["batch mixed: CPU"] > 0
     wrong = ("lost", "not exactly one", "both or neither")
