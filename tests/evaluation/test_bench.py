@@ -29,7 +29,6 @@ from evaluation.bench.__main__ import Size, measure
 from evaluation.bench.report import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
 from tests.config.server import Shell, _fill
-from tests.matrices import keep_core
 
 TINY = Size(
     rounds=1,
@@ -82,8 +81,8 @@ PARTS = {
         "cards": ("inbox with 25 pending: p95", "card, 25 pending: p95"),
     },
 }
-# What every change of the product may break: the parts that write, and one that reads.
-CORE = {"sqlite": ("batch", "traces", "command", "resume"), "postgresql": ("cards",)}
+# The parts that write, and one that reads.
+CORE = ("batch", "traces", "command", "resume")
 
 
 class _MostlyWebServer:
@@ -145,8 +144,14 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_quickly")
-@pytest.mark.django_db  # on both databases, which measure different parts
-@pytest.mark.parametrize("chosen", keep_core(["core", "every part"], ["core"]))
+@pytest.mark.django_db  # in full on both databases, which measure different parts
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param("core", marks=pytest.mark.once),
+        pytest.param("every part", marks=pytest.mark.matrix),
+    ],
+)
 def test_a_tiny_run_measures_its_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str
 ) -> None:
@@ -178,7 +183,7 @@ def test_a_tiny_run_measures_its_parts(
     vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "db.sqlite" else "postgresql"
     cluster = Path(f"/var/tmp/gatebook-bench-test-{os.getpid()}")
     report = Report({"size": "tiny"})
-    parts = CORE[vendor] if chosen == "core" else tuple(PARTS[vendor])
+    parts = CORE if chosen == "core" else tuple(PARTS[vendor])
 
     measure(report, vendor, tmp_path / vendor, cluster, TINY, parts)
 
