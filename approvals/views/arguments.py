@@ -20,7 +20,7 @@ def arguments_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     form_token.record_gate_view(gate_row, request.membership)
     return render(
         request,
-        "approvals/arguments.html",
+        "approvals/gate/arguments.html",
         {"gate": gate_row, "effect": gate_row.effect, "card": card.build_card(gate_row)},
     )
 

@@ -310,7 +310,7 @@ def _render_refusal(request: MemberRequest, wrong: str, gates: Sequence[Gate]) -
     reason = kept_selection.load_selection(request).reason
     listed = gates[: inbox_queries.MAX_BATCH]
     context = {"refusal": wrong, "reason": reason, "gates": listed}
-    return render(request, "approvals/batch.html", context, status=409)
+    return render(request, "approvals/batch/batch.html", context, status=409)
 
 
 def _render_batch(
@@ -360,7 +360,7 @@ def _render_batch(
         "stopped": [row for row in table.rows if row.stop is not None],
         "ended": ENDED,
     }
-    return render(request, "approvals/batch.html", context, status=409 if errors else 200)
+    return render(request, "approvals/batch/batch.html", context, status=409 if errors else 200)
 
 
 def _hash_ids(ids: Iterable[UUID]) -> str:
@@ -373,7 +373,7 @@ def _render_ended(request: MemberRequest, gates: Sequence[Gate]) -> HttpResponse
     ended = [gate for gate in gates if gate.status != "pending"]
     if request.GET["pending"] == str(len(gates) - len(ended)):
         return HttpResponse(status=204)
-    return render(request, "approvals/_batch_confirm_ended.html", {"ended": ended})
+    return render(request, "approvals/batch/_ended_while_confirming.html", {"ended": ended})
 
 
 def _count_votes(table: BatchTable) -> dict[UUID, int]:

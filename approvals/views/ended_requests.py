@@ -40,7 +40,7 @@ def ended_requests_page(request: MemberRequest) -> HttpResponse:
     ended = list_ended_requests(request.membership.project, ids)
     if not ended:
         return HttpResponse(status=204)
-    return render(request, "approvals/_batch_ended_requests.html", {"ended": ended})
+    return render(request, "approvals/batch/_ended_requests.html", {"ended": ended})
 
 
 def list_ended_requests(project: Project, ids: Sequence[UUID]) -> list[EndedRequest]:

@@ -90,7 +90,7 @@ def exemptions_page(request: MemberRequest) -> HttpResponse:
         )
     return render(
         request,
-        "approvals/exemptions.html",
+        "approvals/exemptions/exemptions.html",
         {
             "exemptions": context_rows,
             "most": MAX_EXEMPTIONS,
@@ -149,7 +149,7 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
     current = policies.load_activation(project)
     context = {"form": form, "rules": current.policy_set.rules["rules"] if current else []}
     return render(
-        request, "approvals/grant_exemption.html", context, status=422 if form.errors else 200
+        request, "approvals/exemptions/grant.html", context, status=422 if form.errors else 200
     )
 
 
@@ -212,7 +212,7 @@ def _render_confirm(
         "password_until_us": confirmation.password_counts_until_us(request),
     }
     return render(
-        request, "approvals/confirm_exemption.html", context, status=422 if errors else 200
+        request, "approvals/exemptions/confirm.html", context, status=422 if errors else 200
     )
 
 
@@ -237,7 +237,7 @@ def revoke_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
         request.membership.project.exemptions, pk=exemption
     )
     if request.method != "POST":
-        return render(request, "approvals/revoke_exemption.html", {"exemption": exemption_row})
+        return render(request, "approvals/exemptions/revoke.html", {"exemption": exemption_row})
     with transaction.atomic(durable=True):
         ended = exemptions.end_exemption(exemption_row, request.user)
     if ended:

@@ -74,7 +74,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
             "since": request.GET["since"],
             "list_query": _list_query(params),
         }
-        return render(request, "approvals/_new_requests.html", context)
+        return render(request, "approvals/inbox/_new_requests.html", context)
     risk = params["risk"] if params["risk"] in RISKS else ""
     # Read before the rows: a request that arrives in between is announced, never missed.
     waiting = inbox_queries.parse_pending_mark(load_project_status(request).waits)
@@ -123,7 +123,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "now": now_us(),
         **(gate_context(request, opened, in_pane=True) if opened is not None else {}),
     }
-    return render(request, "approvals/inbox.html", context)
+    return render(request, "approvals/inbox/inbox.html", context)
 
 
 def _select_repositories(project: UUID) -> Any:
@@ -157,7 +157,9 @@ def gate_page(request: MemberRequest, gate: UUID) -> HttpResponse:
         context["news"] = updates.describe_change(
             gate_row, request.GET["since"], context["missing_approvals"]
         )
-    return render(request, "approvals/_gate.html" if part else "approvals/gate.html", context)
+    return render(
+        request, "approvals/gate/_card.html" if part else "approvals/gate/gate.html", context
+    )
 
 
 def load_gate_of_request(request: MemberRequest, gate: UUID) -> Gate:

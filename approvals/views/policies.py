@@ -119,7 +119,7 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         .order_by("-loaded_at_us")[:MAX_HISTORY],
         "activations": _load_activations(project.activations.all()),
     }
-    return render(request, "approvals/policies.html", context)
+    return render(request, "approvals/policies/policies.html", context)
 
 
 @require_safe
@@ -135,7 +135,7 @@ def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
         "current": policies.load_activation(request.membership.project),
         "activations": _load_activations(policy_set_row.activations.all()),
     }
-    return render(request, "approvals/policy_set.html", context)
+    return render(request, "approvals/policies/policy_set.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -146,7 +146,7 @@ def draft_page(request: MemberRequest) -> HttpResponse:
     if request.method != "POST":
         return render(
             request,
-            "approvals/draft.html",
+            "approvals/policies/draft.html",
             {"form": DraftForm(initial={"text": _initial_text(request)})},
         )
     form = DraftForm(request.POST)
@@ -171,7 +171,9 @@ def draft_page(request: MemberRequest) -> HttpResponse:
             }
         except DocumentError as fault:
             form.add_error("text", str(fault))
-    return render(request, "approvals/draft.html", context, status=422 if form.errors else 200)
+    return render(
+        request, "approvals/policies/draft.html", context, status=422 if form.errors else 200
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -198,7 +200,9 @@ def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
         "current": policies.load_activation(project),
         "unanswerable": find_understaffed_rules(project, policy_set_row.rules),
     }
-    return render(request, "approvals/activate.html", context, status=422 if form.errors else 200)
+    return render(
+        request, "approvals/policies/activate.html", context, status=422 if form.errors else 200
+    )
 
 
 def _load_draft(request: MemberRequest, text: str) -> HttpResponse:

@@ -30,7 +30,7 @@ def stops_page(request: MemberRequest) -> HttpResponse:
         "may_rule": has_role(request.membership, "reviewer"),
         "project_is_stopped": any(stop.scope == "project" for stop in standing),
     }
-    return render(request, "approvals/stops.html", context)
+    return render(request, "approvals/stops/stops.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -74,7 +74,7 @@ def stop_page(request: MemberRequest) -> HttpResponse:
         "error": error,
     }
     context["reason"] = request.POST.get("reason", "")
-    return render(request, "approvals/stop.html", context, status=422 if error else 200)
+    return render(request, "approvals/stops/stop.html", context, status=422 if error else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -101,7 +101,7 @@ def lift_stop_page(request: MemberRequest, stop: UUID) -> HttpResponse:
         "error": error,
         "reason": request.POST.get("reason", ""),
     }
-    return render(request, "approvals/lift.html", context, status=422 if error else 200)
+    return render(request, "approvals/stops/lift.html", context, status=422 if error else 200)
 
 
 def _load_gate_or_none(request: MemberRequest, text: str) -> Gate | None:

@@ -198,7 +198,7 @@ def revoke_page(request: MemberRequest, gate: UUID) -> HttpResponse:
             "effect": gate_row.effect,
             "reason": drafts.kept_reason(request, gate_row),
         }
-        return render(request, "approvals/revoke.html", context)
+        return render(request, "approvals/vote/revoke.html", context)
     reason = request.POST.get("reason", "")
     outcome = run_vote(lambda: votes.revoke_approval(gate_row, request.membership, reason))
     if outcome.refusal is not None:
@@ -236,7 +236,7 @@ def render_refusal(
         "ticked": ticked,
     }
     return render(
-        request, "approvals/gate.html", gate_context(request, gate_row, **more), status=409
+        request, "approvals/gate/gate.html", gate_context(request, gate_row, **more), status=409
     )
 
 
@@ -327,7 +327,7 @@ def _render_ended_form(
         "refusal": refusal,
         "successor": changed_requests.find_successor(gate) if gate.status != "pending" else None,
     }
-    return render(request, "approvals/_vote_ended.html", context)
+    return render(request, "approvals/vote/_ended.html", context)
 
 
 def _render_confirm(
@@ -343,7 +343,7 @@ def _render_confirm(
     refusals = wrong_names or {}
     return confirmation.render_confirm_page(
         request,
-        "approvals/confirm.html",
+        "approvals/vote/confirm.html",
         VOTE_FORM,
         draft,
         context.step_up,
