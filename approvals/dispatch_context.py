@@ -244,17 +244,22 @@ def _reevaluate_policy(
 ) -> PolicyEvaluation | None:
     """Evaluate the active policy again; None if nothing changed since permission.
 
-    Changes are: other rules, another declaration of the tool, other ref patterns of the repository.
-    `always` evaluates in any case. `plan` is the body of the plan if it was loaded.
+    Changes are: other rules, another declaration of the tool or of a tool that another part of the
+    shell command calls, other ref patterns of the repository. `always` evaluates in any case.
+    `plan` is the body of the plan if it was loaded.
     """
     policy = command.policy
     if policy is None or policy.mode != "enforce":
         return None
     declaration = cache.load_tool(row.project_id, row.tool)
-    if declaration.raises:
+    if declaration.raises or row.policy_parts_digest:
         plan = policy_inputs.load_plan_body(row.plan_position) if plan is None else plan
         declaration = declaration.raise_for(policy_inputs.get_plan_arguments(plan))
-    if not always and _is_policy_unchanged(row, policy, command.patterns_version, declaration):
+    if (
+        not always
+        and _is_policy_unchanged(row, policy, command.patterns_version, declaration)
+        and _are_parts_unchanged(row, plan)
+    ):
         return None
     plan = policy_inputs.load_plan_body(row.plan_position) if plan is None else plan
     policy_input = policy_inputs.build_stored_policy_input(row, origin.source, plan)
@@ -264,6 +269,14 @@ def _reevaluate_policy(
         count = policy_inputs.make_stored_plan_counter(row)
         decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
     return PolicyEvaluation(policy, policy_input, decision)
+
+
+def _are_parts_unchanged(row: EffectRow, plan: Mapping[str, Any] | None) -> bool:
+    """True if the other calls of a shell command are declared as they were at the plan."""
+    if not row.policy_parts_digest:
+        return True
+    digest = policy_inputs.compute_parts_digest(row, {} if plan is None else plan)
+    return digest == row.policy_parts_digest
 
 
 def _is_policy_unchanged(

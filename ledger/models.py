@@ -93,6 +93,8 @@ class Effect(models.Model):
     policy_outcome = models.CharField(max_length=5, default="", blank=True)
     policy_rule = models.CharField(max_length=96, default="", blank=True)
     policy_tool_class = models.CharField(max_length=32, default="", blank=True)
+    # Of a shell command with several calls: a digest of the declarations of the other calls.
+    policy_parts_digest = models.CharField(max_length=16, default="", db_default="", blank=True)
     policy_enforced = models.BooleanField(default=False)
 
     # Permission to dispatch. `permission_ref` is opaque here.

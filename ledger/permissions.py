@@ -58,7 +58,13 @@ def change_permission(row: EffectRow, grant: Grant, received_us: int) -> None:
 
 
 _WITHHELD: Final = ("none", "pending", "denied")
-_POLICY_COLUMNS: Final = ("policy_outcome", "policy_rule", "policy_tool_class", "policy_enforced")
+_POLICY_COLUMNS: Final = (
+    "policy_outcome",
+    "policy_rule",
+    "policy_tool_class",
+    "policy_parts_digest",
+    "policy_enforced",
+)
 
 
 def grant_facts(grant: Grant, policy_result: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ default of the project's mode for unmatched inputs. A rule that cannot be evalua
 an irreversible effect; it never allows.
 """
 
+import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -75,6 +76,17 @@ class PolicyInput:
         return (
             (git_refs.ANY_REF,) if set(_WORDS.findall(self.tool.casefold())) >= _PUSH_WORDS else ()
         )
+
+
+def digest_parts(parts: Sequence[PolicyInput]) -> str:
+    """Return a digest of how the other calls of a command are declared; empty without any."""
+    if not parts:
+        return ""
+    lines = [
+        f"{part.tool} {part.tool_class}/{part.reversibility} {part.declared} {part.risk}"
+        for part in parts
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 class PlanRate(NamedTuple):

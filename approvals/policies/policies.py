@@ -21,6 +21,7 @@ from approvals.policies.engine import (
     PolicyInput,
     RateCounter,
     compile_rules,
+    digest_parts,
     evaluate_rules,
 )
 from db import raw_sql
@@ -71,6 +72,7 @@ class PolicyEvaluation(NamedTuple):
             "policy_tool_class": (
                 f"{self.policy_input.tool_class}/{self.policy_input.reversibility}"
             ),
+            "policy_parts_digest": digest_parts(self.policy_input.parts),
             "policy_enforced": self.policy.mode == "enforce",
         }
 

@@ -14,7 +14,7 @@ from accounts.origin import Origin
 from approvals.gates.statuses import RISKS
 from approvals.models import Gate
 from approvals.policies import rate_counters
-from approvals.policies.engine import PlanRate, PolicyInput, compute_risk
+from approvals.policies.engine import PlanRate, PolicyInput, compute_risk, digest_parts
 from db import long_numbers
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
@@ -115,6 +115,16 @@ def build_policy_input(
         for call in other_calls
     )
     return replace(policy_input, parts=parts)
+
+
+def compute_parts_digest(row: EffectRow, plan: Mapping[str, Any]) -> str:
+    """Return the digest of the present declarations of a stored command's other calls."""
+    values, labels = get_target_columns(row) | {"ref_class": ""}, dict[str, str]()
+    parts = [
+        _build_one_input(row.project_id, "", call.tool, values, PlanPayload(call.arguments), labels)
+        for call in list_other_calls(row.tool, get_plan_arguments(plan))
+    ]
+    return digest_parts(parts)
 
 
 def list_other_calls(tool: str, arguments: Any) -> list[ToolCall]:
@@ -299,13 +309,13 @@ def compute_current_severity(
     """Return the worse of the severity at the gate's opening and now.
 
     `row` is the gate's effect and `plan` the body of its plan, if they were read already. One query
-    for the plan if the tool has conditions on arguments.
+    for the plan if the tool has conditions on arguments or the command makes other calls.
     """
     effect = gate.effect if row is None else row
-    declaration = cache.load_tool(gate.project_id, gate.tool)
-    if declaration.raises:
+    arguments = None
+    if effect.policy_parts_digest or cache.load_tool(gate.project_id, gate.tool).raises:
         plan = load_plan_body(gate.plan_position) if plan is None else plan
-        declaration = declaration.raise_for(get_plan_arguments(plan))
+        arguments = get_plan_arguments(plan)
     repository = (
         None
         if not effect.ref
@@ -314,10 +324,12 @@ def compute_current_severity(
         else load_effect_repository(row)
     )
     ref_class, _ = compute_current_ref_class(repository, effect)
-    risk = compute_declared_risk(declaration, effect.environment, ref_class)
+    present = _compute_worst_severity(
+        gate.project_id, gate.tool, arguments, effect.environment, ref_class
+    )
     return Severity(
-        max(gate.reversibility, declaration.reversibility, key=REVERSIBILITIES.index),
-        max(gate.risk, risk, key=RISKS.index),
+        max(gate.reversibility, present.reversibility, key=REVERSIBILITIES.index),
+        max(gate.risk, present.risk, key=RISKS.index),
     )
 
 

@@ -173,6 +173,7 @@ EXPORTED_COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
         "policy_outcome",
         "policy_rule",
         "policy_tool_class",
+        "policy_parts_digest",
         "policy_enforced",
         "permission",
         "permission_basis",

@@ -34,6 +34,7 @@ _MISSING_PLAN_VALUES: Final = {
     "policy_outcome": "",
     "policy_rule": "",
     "policy_tool_class": "",
+    "policy_parts_digest": "",
 }
 
 
@@ -299,6 +300,7 @@ class EffectRebuilder:
                 entry_facts.get("policy_outcome", ""),
                 entry_facts.get("policy_rule", ""),
             )
+            row.policy_parts_digest = entry_facts.get("policy_parts_digest", "")
             row.policy_tool_class, row.policy_enforced = (
                 entry_facts.get("policy_tool_class", ""),
                 bool(entry_facts.get("policy_enforced")),

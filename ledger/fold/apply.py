@@ -56,6 +56,7 @@ _PLAN_COLUMNS: Final = {
     "policy_outcome",
     "policy_rule",
     "policy_tool_class",
+    "policy_parts_digest",
     "policy_enforced",
 }
 _PLAN_DEFAULTS: Final = {
@@ -189,6 +190,7 @@ ARCHIVED_PLAN_COLUMNS: Final = (
     "policy_outcome",
     "policy_rule",
     "policy_tool_class",
+    "policy_parts_digest",
     "policy_enforced",
 )
 

@@ -17,6 +17,7 @@ class PolicyResult(NamedTuple):
     policy_rule: str = ""
     policy_tool_class: str = ""
     policy_enforced: bool = False
+    policy_parts_digest: str = ""
 
     @property
     def strictness(self) -> int:
@@ -27,7 +28,11 @@ class PolicyResult(NamedTuple):
 def policy_result_of_effect(effect: EffectRow) -> PolicyResult:
     """Return the current policy result of an effect."""
     return PolicyResult(
-        effect.policy_outcome, effect.policy_rule, effect.policy_tool_class, effect.policy_enforced
+        effect.policy_outcome,
+        effect.policy_rule,
+        effect.policy_tool_class,
+        effect.policy_enforced,
+        effect.policy_parts_digest,
     )
 
 

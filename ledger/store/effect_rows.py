@@ -46,6 +46,7 @@ class EffectRow:
     policy_outcome: str = ""
     policy_rule: str = ""
     policy_tool_class: str = ""
+    policy_parts_digest: str = ""
     policy_enforced: bool = False
     permission: str = "none"
     permission_basis: str = ""

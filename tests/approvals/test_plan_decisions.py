@@ -62,6 +62,7 @@ def policy_outcome(outcome: str, *, policy_enforced: bool = True) -> dict[str, A
         "policy_outcome": outcome,
         "policy_rule": "basic@3/push",
         "policy_tool_class": "idempotent/compensable",
+        "policy_parts_digest": "",
         "policy_enforced": policy_enforced,
     }
 

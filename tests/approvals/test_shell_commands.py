@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from approvals.models import Gate
+from approvals.policies import policy_inputs
 from approvals.policies.engine import ExemptionRequirement, PlanRate, evaluate_rules
 from approvals.policies.policy_inputs import list_other_calls
 from approvals.policies.requirement import Requirement
-from ledger.models import Effect
+from approvals.voting.eligibility import load_current_requirement
+from ledger.models import Attempt, Effect, Tool
+from ledger.tools import cache
 from shell.map_command import MAX_PARTS, map_command
 from shell.mapping import DEFAULT_MAPPING
 from tests.approvals.inbox_scenario import InboxScenario
@@ -140,3 +143,106 @@ def test_a_request_is_as_grave_as_its_gravest_call(quiet: InboxScenario) -> None
     quiet.declare("shell.run", "reversible")
     quiet.plan("e-1", target=None, **map_plan("./build.sh; git push origin main"))
     assert Gate.objects.get().reversibility == "irreversible"
+
+
+BUILD_AND_PUSH = "./build.sh; git push origin topic"
+PERMANENT = """
+name: permanent
+rules:
+  - id: harmless
+    title: What can be put back
+    match: {reversibility: [reversible]}
+    outcome: allow
+  - id: others
+    title: The rest
+    match: {reversibility: [compensable, irreversible]}
+    outcome: require
+"""
+
+
+@pytest.fixture
+def declared(quiet: InboxScenario) -> InboxScenario:
+    """A project that allows what can be put back, like both calls of BUILD_AND_PUSH."""
+    quiet.rules(PERMANENT)
+    quiet.declare("shell.run", "reversible")
+    quiet.declare("git.push", "reversible")
+    return quiet
+
+
+def redeclare_part(reversibility: str) -> None:
+    """Declare git.push anew, which is not the main call of BUILD_AND_PUSH."""
+    Tool.objects.filter(name="git.push").update(reversibility=reversibility)
+    cache.clear_tool_cache()
+
+
+def plan_both(inbox: InboxScenario) -> dict[str, Any]:
+    effect = inbox.plan("e-1", target=None, **map_plan(BUILD_AND_PUSH))
+    assert effect["tool"] == "shell.run"
+    return effect
+
+
+def dispatch_command(inbox: InboxScenario, effect: dict[str, Any]) -> Any:
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
+    return inbox.agent.post(f"/effects/{effect['id']}/dispatch", body)
+
+
+@pytest.mark.django_db
+def test_permission_ends_with_the_declaration_of_any_call(declared: InboxScenario) -> None:
+    planned = plan_both(declared)
+    assert planned["answer"] == "proceed"
+    redeclare_part("irreversible")
+    refused = dispatch_command(declared, planned)
+    assert refused.status_code == 409
+    assert refused.json()["reason"] == "requirement_changed"
+    assert Attempt.objects.count() == 0
+    again = plan_both(declared)
+    assert (again["answer"], declared.gate(again).reversibility) == ("wait", "irreversible")
+
+
+@pytest.mark.django_db
+def test_a_command_with_unchanged_declarations_is_not_evaluated_again(
+    declared: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan_both(declared)
+    assert declared.effect(planned).policy_parts_digest
+    monkeypatch.delattr(policy_inputs, "build_stored_policy_input")
+    assert dispatch_command(declared, planned).status_code == 200
+
+
+@pytest.mark.django_db
+def test_an_effect_without_other_calls_reads_no_plan_at_dispatch(
+    declared: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = declared.plan("e-1", target=None, **map_plan("./build.sh"))
+    assert declared.effect(planned).policy_parts_digest == ""
+    monkeypatch.delattr(policy_inputs, "load_plan_body")
+    assert dispatch_command(declared, planned).status_code == 200
+
+
+@pytest.mark.django_db
+def test_an_approval_counts_only_for_the_declarations_that_reviewers_saw(
+    declared: InboxScenario,
+) -> None:
+    redeclare_part("compensable")
+    planned = plan_both(declared)
+    gate = declared.gate(planned)
+    assert declared.answer(gate, "reviewer").refusal is None
+    redeclare_part("irreversible")
+    refused = dispatch_command(declared, planned)
+    assert refused.json()["reason"] == "requirement_changed"
+    gate.refresh_from_db()
+    assert (gate.status, gate.reason) == ("revoked", "requirement_changed")
+
+
+@pytest.mark.django_db
+def test_a_waiting_request_needs_the_proof_of_its_gravest_call_now(
+    declared: InboxScenario,
+) -> None:
+    redeclare_part("compensable")
+    gate = declared.gate(plan_both(declared))
+    assert load_current_requirement(gate).step_up != "typed_digest"
+    redeclare_part("irreversible")
+    gate.effect.refresh_from_db()
+    assert load_current_requirement(gate).step_up == "typed_digest"
+    assert declared.answer(gate, "reviewer").refusal is not None
+    assert declared.answer(gate, "reviewer", step_up="typed_digest").refusal is None
