@@ -46,8 +46,10 @@ def record_result(call: Call, event: HookEvent, intent: CallIntent, result: Call
         return ""
     row, attempt = finding
     if attempt is None:
-        if result.reason == "rejected":
-            _record_repetition(call, event, intent, result, row)  # it did not run, as it had to
+        # It did not run, as it had to. `gatebook exec` dispatches its effect before it runs it.
+        is_gated = bool(rewritten_calls.find_effect_key(_read_shell_command(event)))
+        if result.reason == "rejected" or is_gated:
+            _record_repetition(call, event, intent, result, row)
             return ""
         _record_evidence(call, event, intent, result, row.effect_key, row)
         return (

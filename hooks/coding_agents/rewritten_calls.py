@@ -4,7 +4,6 @@ This gate stays closed while Gatebook is away, and the exit code is reported as 
 """
 
 import json
-import re
 import shlex
 from typing import Any, Final
 
@@ -13,7 +12,6 @@ from hooks.coding_agents.hook_events import HookEvent
 
 PROGRAM: Final = "gatebook exec"
 WAIT_S: Final = 60  # for a permission that was withdrawn after the answer
-_EFFECT_KEY: Final = re.compile(r"^gatebook exec --session \S+ --key '?([!-&(-~]{1,300}?)'? ")
 
 
 def rewrite_input(
@@ -28,6 +26,21 @@ def rewrite_input(
 
 
 def find_effect_key(command: str) -> str:
-    """Return the effect key in a command that was rewritten; empty for any other command."""
-    match = _EFFECT_KEY.match(command)
-    return match[1] if match else ""
+    """Return the effect key in a command that was rewritten; empty for any other command.
+
+    It is exactly what `rewrite_input` writes: a command with more than that does something else.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    if len(words) != 16 or shlex.join(words) != command:
+        return ""
+    names = (*words[:3], words[4], words[6], words[8], words[10], *words[12:15])
+    return words[5] if names == _WRITTEN else ""
+
+
+_WRITTEN: Final = (
+    *("gatebook", "exec", "--session", "--key", "--tool", "--arguments", "--wait"),
+    *("--", "bash", "-c"),
+)

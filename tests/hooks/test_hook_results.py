@@ -7,7 +7,7 @@ import pytest
 from approvals.models import Gate
 from journal.models import Entry
 from ledger.violations import load_effect_violations
-from tests.hooks.hook_client import FIRST_SESSION, PUSH, HookClient, list_effects, the_effect
+from tests.hooks.hook_client import FIRST_SESSION, PUSH, RULES, HookClient, list_effects, the_effect
 
 NOT_PERMITTED = ["Executed without approval."]
 
@@ -36,6 +36,26 @@ def test_a_denied_call_that_ran_is_a_violation(claude: HookClient) -> None:
     claude.rule_on_only_gate("deny", reason="not today")
     claude.after()
     assert load_effect_violations(the_effect()) == NOT_PERMITTED
+
+
+def test_a_rewritten_call_that_its_gate_did_not_begin_is_no_violation(claude: HookClient) -> None:
+    """`gatebook exec` lost its connection, and ended with an exit code of its own."""
+    command = "kubectl delete pod p1"
+    updated = claude.before(command, gatebook={"rewrite": True})["updatedInput"]["command"]
+    assert claude.fail("Exit code 69\ngatebook: Nothing was begun.", updated) == {}
+    effect = the_effect()
+    assert (effect.state, effect.permission, effect.violates) == ("planned", "granted", False)
+
+
+@pytest.mark.parametrize("more", ["; kubectl delete pod p2", ";kubectl delete pod p2", " &"])
+def test_a_command_behind_a_rewritten_one_is_a_violation(claude: HookClient, more: str) -> None:
+    command = "kubectl delete pod p1"
+    updated = claude.before(command, gatebook={"rewrite": True})["updatedInput"]["command"]
+    claude.scenario.rules(
+        RULES.replace("match: {}\n    outcome: allow", "match: {}\n    outcome: deny")
+    )
+    claude.after(updated + more, "toolu_2")
+    assert [effect.violates for effect in list_effects()] == [False, True]
 
 
 def test_a_call_that_was_never_planned_is_evidence(claude: HookClient) -> None:
