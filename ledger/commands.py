@@ -307,11 +307,7 @@ def _answer_attempt(
     stale = find_lost_lease(origin, row, kind, attempt)
     current = attempts.get(attempt)
     if current is None:
-        sentence = (
-            f"Attempt {attempt} was never dispatched."
-            " Dispatch it first, or report it as evidence to POST /events."
-        )
-        return CommandResult(row, 409, Refusal("NOT_DISPATCHED", sentence))
+        return CommandResult(row, 409, refusals.refuse_undispatched_report(attempt))
     is_late = not current.is_open or stale is not None
     if is_late:
         origin.lane = "evidence"

@@ -30,18 +30,6 @@ class NextAttempt:
 
 
 FIRST_ATTEMPT: Final = NextAttempt()
-NEEDS_PERMISSION: Final = Refusal(
-    "NO_PERMISSION",
-    "Another attempt needs its own permission. Plan the effect again, then dispatch it.",
-    "already_used",
-)
-_COMPENSATION_OPEN: Final = Refusal(
-    "COMPENSATION_OPEN",
-    "A compensation of this effect is open. Do not act; settle the compensation first.",
-)
-_LEASE_HELD: Final = Refusal(
-    "LEASE_HELD", "Another worker holds the lease. Do not act while it is live."
-)
 
 
 def decide_next_attempt(
@@ -59,7 +47,7 @@ def decide_next_attempt(
         )
     decision = evaluation.verdict
     if decision.row == "11":  # the next step belongs to its compensation
-        return NextAttempt(_COMPENSATION_OPEN)
+        return NextAttempt(refusals.COMPENSATION_FIRST)
     evidence = {
         "row": decision.row,
         "reason": decision.reason,
@@ -73,7 +61,7 @@ def decide_next_attempt(
     if replays != row.attempt_count or decision.answer != "replay":
         return NextAttempt(_refuse_replay(row, evaluation))
     if decision.needs_new_permission:
-        return NextAttempt(NEEDS_PERMISSION)
+        return NextAttempt(refusals.OWN_PERMISSION_NEEDED)
     number = row.attempt_count + 1
     key = (
         apply.make_remote_key(row.id, number)
@@ -152,7 +140,7 @@ def _refuse_unnamed(row: EffectRow) -> Refusal:
 def _refuse_replay(row: EffectRow, evaluation: Evaluation) -> Refusal:
     reason = evaluation.verdict.reason
     if reason == "LEASE_HELD":
-        return _LEASE_HELD
+        return refusals.LEASE_HELD
     if reason.startswith("GATE_"):
         return refusals.refuse_without_permission(row)
     return refusals.ALREADY_DISPATCHED

@@ -6,11 +6,10 @@ from uuid import UUID
 from accounts.origin import Origin, RepeatedKey
 from journal import entries
 from journal.entries import AppendStatus
-from ledger import circuit_breakers, commands
+from ledger import circuit_breakers, commands, refusals
 from ledger.commands import CommandResult
 from ledger.fold import apply
 from ledger.fold.apply import Observe
-from ledger.refusals import Refusal
 from sessions import fencing
 
 
@@ -45,8 +44,7 @@ def record_probe(
     row, attempts = commands.lock_effect(origin, effect)
     stale = commands.find_lost_lease(origin, row, apply.PROBED, attempt)
     if attempt not in attempts:
-        sentence = f"Attempt {attempt} was never dispatched. There is nothing to probe."
-        return CommandResult(row, 409, Refusal("NOT_DISPATCHED", sentence))
+        return CommandResult(row, 409, refusals.refuse_undispatched_probe(attempt))
     origin.lane = "evidence"
     facts = probe_facts(attempt, result, origin.received_us, began_us, live=True)
     draft = origin.draft(

@@ -92,11 +92,41 @@ APPROVAL_NEEDED: Final = Refusal(
     "The effect now needs approval. Plan it again to request it.",
     "requirement_changed",
 )
-
-
+OWN_PERMISSION_NEEDED: Final = Refusal(
+    "NO_PERMISSION",
+    "Another attempt needs its own permission. Plan the effect again, then dispatch it.",
+    "already_used",
+)
+COMPENSATION_FIRST: Final = Refusal(
+    "COMPENSATION_OPEN",
+    "A compensation of this effect is open. Do not act; settle the compensation first.",
+)
+LEASE_HELD: Final = Refusal(
+    "LEASE_HELD", "Another worker holds the lease. Do not act while it is live."
+)
 NOT_IN_THIS_STATE: Final = Refusal(
     "WRONG_STATE", "The command does not apply in the effect's current state. Read the effect."
 )
+
+
+def refuse_undispatched_report(attempt: int) -> Refusal:
+    """Return the refusal of an outcome of an attempt that was never dispatched."""
+    sentence = (
+        f"Attempt {attempt} was never dispatched."
+        " Dispatch it first, or report it as evidence to POST /events."
+    )
+    return Refusal("NOT_DISPATCHED", sentence)
+
+
+def refuse_undispatched_probe(attempt: int) -> Refusal:
+    """Return the refusal of a probe of an attempt that was never dispatched."""
+    sentence = f"Attempt {attempt} was never dispatched. There is nothing to probe."
+    return Refusal("NOT_DISPATCHED", sentence)
+
+
+def refuse_compensation(state: str) -> Refusal:
+    """Return the refusal to compensate an effect whose state leaves nothing to undo."""
+    return Refusal("WRONG_STATE", f"The effect is {state}. There is nothing to compensate.")
 
 
 def refuse_wrong_state(row: EffectRow) -> Refusal:

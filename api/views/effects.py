@@ -58,7 +58,6 @@ from ledger.partial_indexes import (
     HAS_REFERENCE,
     IS_NOT_ACKNOWLEDGED,
 )
-from ledger.refusals import Refusal
 from ledger.states import REPORTED_OUTCOMES, STATES
 from ledger.tools import cache
 from ledger.verdicts import evaluate
@@ -138,9 +137,8 @@ def compensate_effect_endpoint(
     if target.compensations.filter(id=compensation, lane="command").exists():
         return _record_plan(call, fields, origin, str(target.session_id), target)
     if target.state in ("planned", "superseded", "compensated"):
-        detail = f"The effect is {target.state}. There is nothing to compensate."
         return build_effect_refusal(
-            CommandResult(to_effect_row(target), 409, Refusal("WRONG_STATE", detail))
+            CommandResult(to_effect_row(target), 409, refusals.refuse_compensation(target.state))
         )
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if target.compensations.filter(undecided, lane="command").exists():
