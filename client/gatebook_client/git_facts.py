@@ -39,9 +39,9 @@ def read_git_facts(folder: str) -> dict[str, object]:
         branch = ref.removeprefix("refs/heads/")
         head = _read_ref(common, git_folder, ref)
     remotes = {
-        name: hide_password(values["url"][0])
+        name: hide_password((values.get("pushurl") or values["url"])[0])
         for (kind, name), values in sections.items()
-        if kind == "remote" and values.get("url")
+        if kind == "remote" and (values.get("pushurl") or values.get("url"))
     }
     return _build_facts(branch, head, remotes, _choose_remote(sections, branch, remotes), _FILES)
 

@@ -9,6 +9,9 @@ from gatebook_client.types import Json
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_MISSING, INVALID_PARAMS = -32700, -32600, -32601, -32602
 
+MESSAGE_NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+CALL_NAMES = frozenset({"name", "arguments", "task", "_meta"})
+
 
 class Unreadable(ValueError):
     """A line is not JSON, or two readers could understand it in two ways."""
@@ -32,6 +35,25 @@ def parse_line(line: bytes) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         raise Unreadable(str(error)) from error
+
+
+def check_names(message: Any) -> None:
+    """Raise Unreadable if another reader could see another call in a message.
+
+    Some servers read names without regard to case.
+    """
+    for part in message if isinstance(message, list) else [message]:
+        if isinstance(part, dict):
+            _check_spelling(part, MESSAGE_NAMES)
+            parameters = part.get("params")
+            if isinstance(parameters, dict) and part.get("method") == "tools/call":
+                _check_spelling(parameters, CALL_NAMES)
+
+
+def _check_spelling(named: Json, names: frozenset[str]) -> None:
+    for name in named:
+        if name not in names and name.casefold() in names:
+            raise Unreadable(f"the name {name!r} is not in small letters")
 
 
 def request_key(identity: object) -> str:

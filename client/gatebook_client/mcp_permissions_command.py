@@ -42,7 +42,8 @@ PAUSE_S = 2.0
 MAX_TRANSCRIPTS = 20  # newest ones that are searched for the session of a call
 TAIL_BYTES = 512 * 1024
 _PROMPT = re.compile(rb'"promptId":"([0-9A-Za-z-]{1,64})"')
-HOOK_PATH = "/api/v1/hooks/claude-code"
+# This tool decides in the place of a person, so only enforced rules and people can allow.
+HOOK_PATH = "/api/v1/hooks/claude-code?permitted=allow"
 TOOL = {
     "name": TOOL_NAME,
     "title": "Permission of Gatebook",
@@ -57,6 +58,11 @@ TOOL = {
         "required": ["tool_name", "input"],
     },
 }
+
+NOTHING_ENFORCED = (
+    "Gatebook enforces no rules in this project, so that nobody permits this call. Nothing was"
+    " executed. Activate a policy in the mode `enforce`."
+)
 
 
 class CallDenied(Exception):
@@ -180,7 +186,9 @@ class PermissionServer:
                 | {"delivery": secrets.token_hex(16), "occurred_us": time.time_ns() // 1000},
             }
             decision, reason, changed = _ask_gatebook(url, token, hook)
-            if decision in ("allow", "none"):
+            if decision == "none":
+                raise CallDenied(NOTHING_ENFORCED)
+            if decision == "allow":
                 return {
                     "behavior": "allow",
                     "updatedInput": tool_input if changed is None else changed,

@@ -42,6 +42,7 @@ from gatebook_client.json_rpc import (
     PARSE_ERROR,
     LineWriter,
     Unreadable,
+    check_names,
     has_typed_results,
     is_response,
     make_error,
@@ -126,7 +127,10 @@ class Proxy:
     def take_client_line(self, line: bytes) -> None:
         """Forward a line of the client, or begin the call in it."""
         try:
+            if b"\r" in line.rstrip(b"\r\n"):
+                raise Unreadable("a carriage return is in the line, at which some servers end it")
             message = parse_line(line)
+            check_names(message)
         except Unreadable as error:
             sentence = f"Gatebook did not forward a message that it cannot read: {error}"
             self.writer.write_json(make_error(None, PARSE_ERROR, sentence))

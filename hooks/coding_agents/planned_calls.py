@@ -361,7 +361,7 @@ def _rewrite(case: _Case, row: EffectRow) -> HookAnswer:
     """Answer with a command that dispatches the effect itself, just before it acts."""
     session_key = case.event.session_key
     updated = rewrite_input(case.event, case.intent, session_key, row.effect_key)
-    is_approved = case.options.allows or row.permission_basis == "ruling"
+    is_approved = _may_allow(case, row) or row.permission_basis == "ruling"
     # The clients take an updated input only together with a decision.
     return HookAnswer("allow" if is_approved else "none", updated_input=updated)
 
@@ -413,7 +413,12 @@ def _permit(case: _Case, row: EffectRow) -> HookAnswer:
         return HookAnswer(
             "allow", f"Approved in Gatebook ({call_words.format_effect_handle(row)})."
         )
-    return HookAnswer("allow" if case.options.allows else "none")
+    return HookAnswer("allow" if _may_allow(case, row) else "none")
+
+
+def _may_allow(case: _Case, row: EffectRow) -> bool:
+    """True if enforced rules decide alone, as the hook's address asks for."""
+    return case.options.allows and row.policy_enforced
 
 
 def describe_pause(pause: PlansThrottled | CircuitOpen) -> HookAnswer:

@@ -169,6 +169,8 @@ def _find_signed_source(
 
 def _read_delivery_key(host: str, header: GetHeader) -> str:
     names = _KEY_HEADERS[host]
+    if header("webhook-signature").strip():
+        names = ("webhook-id",)  # the only id that the signature covers
     key = next((value for name in names if (value := header(name).strip())), "")
     if not _DELIVERY_KEY.fullmatch(key):
         detail = (

@@ -81,6 +81,13 @@ def test_the_remote_is_that_which_a_push_goes_to(clone: Path) -> None:
     assert read_git_facts(str(clone))["repository"] == "ada/tariffs"
 
 
+def test_the_address_is_that_which_a_push_goes_to(clone: Path) -> None:
+    git(clone, "config", "remote.origin.pushurl", "git@example.org:ada/other.git")
+    facts = read_git_facts(str(clone))
+    assert facts["repository"] == "ada/other"
+    assert facts["remotes"] == {"origin": "git@example.org:ada/other.git"}
+
+
 def test_git_is_asked_where_the_files_do_not_suffice(
     clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

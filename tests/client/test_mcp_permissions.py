@@ -110,17 +110,23 @@ def ask(url: str, folder: Path, call: dict[str, Any], *options: str) -> tuple[An
     return run_coroutine(asyncio.wait_for(body(), 60)), heard
 
 
-@pytest.mark.parametrize("decision", [{"permissionDecision": "allow"}, {}])
-def test_what_gatebook_permits_runs_with_its_own_input(
-    gatebook: Gatebook, tmp_path: Path, decision: dict[str, Any]
-) -> None:
-    gatebook.decisions = [decision]
+def test_what_gatebook_permits_runs_with_its_own_input(gatebook: Gatebook, tmp_path: Path) -> None:
+    gatebook.decisions = [{"permissionDecision": "allow"}]
     answer, _ = ask(gatebook.url, tmp_path, CALL)
     assert answer == {"behavior": "allow", "updatedInput": CALL["input"]}
     (hook,) = gatebook.hooks
     assert (hook["hook_event_name"], hook["tool_use_id"]) == ("PreToolUse", "toolu_1")
     assert hook["tool_input"] == CALL["input"]
     assert hook["session_id"].startswith("permissions-")
+
+
+def test_where_no_rules_are_enforced_nothing_is_allowed(gatebook: Gatebook, tmp_path: Path) -> None:
+    """Claude Code asks this tool in the place of a person, and no rule speaks for one."""
+    gatebook.decisions = [{}]
+    answer, _ = ask(gatebook.url, tmp_path, CALL)
+    assert answer["behavior"] == "deny"
+    assert "Activate a policy" in answer["message"]
+    assert gatebook.paths == ["/api/v1/hooks/claude-code?permitted=allow"]
 
 
 def test_a_replaced_command_is_passed_on(gatebook: Gatebook, tmp_path: Path) -> None:

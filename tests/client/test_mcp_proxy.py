@@ -477,6 +477,15 @@ def test_the_key_of_the_attempt_is_sent_on_request(place: Place) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call"}',
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":1}}',
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","task":{}}}',
+        # Servers in Go read names without regard to case.
+        b'{"jsonrpc":"2.0","id":1,"Method":"tools/call","params":{"name":"x"}}',
+        '{"jsonrpc":"2.0","id":1,"method":"ping","Param\u017f":{}}'.encode(),
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","NAME":"y"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","Arguments":{}}}',
+        b'[{"jsonrpc":"2.0","id":1,"METHOD":"tools/call","params":{"name":"x"}}]',
+        # Servers in Python end a line at a carriage return.
+        b'{"jsonrpc":"2.0","method":"notifications/x","params":\r'
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}\r}',
     ],
 )
 def test_a_call_that_is_not_understood_gets_an_error_and_is_not_sent(

@@ -6,7 +6,14 @@ from approvals.models import Gate
 from journal.models import Body, Entry
 from ledger.models import Attempt
 from sessions.models import Session
-from tests.hooks.hook_client import PUSH, HookClient, count_attempts, list_effects, the_effect
+from tests.hooks.hook_client import (
+    PUSH,
+    RULES,
+    HookClient,
+    count_attempts,
+    list_effects,
+    the_effect,
+)
 
 
 def test_a_call_that_no_rule_holds_leaves_the_decision_to_the_client(claude: HookClient) -> None:
@@ -19,6 +26,14 @@ def test_a_call_that_no_rule_holds_leaves_the_decision_to_the_client(claude: Hoo
 
 def test_the_address_can_ask_for_allow(claude: HookClient) -> None:
     assert claude.before("ls", query="?permitted=allow")["permissionDecision"] == "allow"
+
+
+def test_only_enforced_rules_can_allow(claude: HookClient) -> None:
+    """Without them, the client's own permissions are the only ones."""
+    claude.scenario.rules(RULES, mode="observe")
+    output = claude.before("ls", query="?permitted=allow")
+    assert "permissionDecision" not in output
+    assert the_effect().state == "dispatched"
 
 
 def test_an_unknown_option_of_the_address_denies(claude: HookClient) -> None:

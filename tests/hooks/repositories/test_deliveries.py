@@ -266,6 +266,9 @@ def test_gitlab_is_known_by_token_or_signature(host: CodeHost) -> None:
         "Idempotency_Key": "k-2",
     }
     assert host.agent.raw(path, body, **signed, **named).status_code == 200
+    replayed = host.agent.raw(path, body, **signed | {"Idempotency_Key": "k-9"}, **named)
+    assert replayed.status_code == 200  # only webhook-id is signed: it is the same delivery
+    assert CodeHostDelivery.objects.count() == 2
     changed = host.agent.raw(path, body + b" ", **signed, X_Gitlab_Token=secret, **named)
     assert code(changed) == (401, "signature_invalid")
     wrong = host.agent.raw(path, body, X_Gitlab_Token="whsec_no", Idempotency_Key="k-3", **named)
