@@ -1,15 +1,11 @@
 """Find the refused requests that are about the same thing as a request of a page.
 
-Of refused plans a process keeps only keyed digests of what they are about, never their text: their
-bodies may be erased. A plan that was erased is about its target only.
+A plan that was erased is about its target only (approvals/review/plan_digests.py).
 """
 
-import secrets
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -17,15 +13,20 @@ from approvals import labels
 from approvals.checks.checked_request import CheckedRequest
 from approvals.gates.statuses import US
 from approvals.review.identities import find_identities
+from approvals.review.plan_digests import (
+    Identities,
+    PlanDigest,
+    StoredPlan,
+    compute_digest,
+    digest_target,
+    load_plan_digests,
+)
 from approvals.review.warnings import REFUSED_STATUSES
 from db import raw_sql
 from db.clock import now_us
-from journal import summaries
 
 WINDOW_US: Final = 90 * 24 * 3600 * US  # before the request, in which refusals are compared
 _MAX_REFUSALS: Final = 200  # newest of a page
-_MAX_KEPT: Final = 1_000  # refused plans whose digests a process keeps
-_PLAN_CHARACTERS: Final = 2_048  # characters of a refused plan that are compared
 # Kinds that say what a call is about. A host or a version is shared by unrelated calls.
 _TELLING_KINDS: Final = (
     *(
@@ -51,12 +52,6 @@ _REFUSED: Final = (
     " AND gate.decided_at_us BETWEEN %s AND %s AND gate.tool IN ({tools})"
     f" ORDER BY gate.decided_at_us DESC LIMIT {_MAX_REFUSALS}"
 )
-_HEADS: Final = (
-    f"SELECT body.entry_id, substr(body.text, 1, {_PLAN_CHARACTERS})"
-    " FROM {} CROSS JOIN journal_body AS body WHERE body.entry_id = wanted.key"
-)
-_compute_blake2b: Final = partial(blake2b, digest_size=12, key=secrets.token_bytes(32))
-Identities = Mapping[str, frozenset[bytes]]  # digests of what a call is about, by kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +116,7 @@ class RefusedRequests:
             {"repository": request.repository, "ref": request.ref, "resource": request.resource},
         )
         values: dict[str, dict[bytes, str]] = {
-            kind: {_compute_digest(kind, value): value for value in named[kind]}
+            kind: {compute_digest(kind, value): value for value in named[kind]}
             for kind in _TELLING_KINDS
             if kind in named
         }
@@ -154,63 +149,27 @@ def load_refused_requests(project: UUID, requests: Sequence[CheckedRequest]) -> 
         [raw_sql.vendor_id(project), min(asked_us) - WINDOW_US, now_us(), *tools],
     )
     refused = list(map(_RefusedRow._make, rows))
-    plans = _load_identities({row.gate: row.body for row in refused if row.body is not None})
+    gates = [raw_sql.read_uuid(row.gate) for row in refused]
+    plans = load_plan_digests(
+        {
+            gate: StoredPlan(row.body, row.tool)
+            for gate, row in zip(gates, refused, strict=True)
+            if row.body is not None
+        }
+    )
     return RefusedRequests(
         refused,
         [
-            {**plans.get(row.gate, {}), **_digest_target(row.repository, row.ref, row.resource)}
-            for row in refused
+            {
+                **plans.get(gate, _UNREAD).identities,
+                **digest_target(row.repository, row.ref, row.resource),
+            }
+            for gate, row in zip(gates, refused, strict=True)
         ],
     )
 
 
-def _load_identities(bodies: Mapping[Any, int]) -> dict[Any, Identities]:
-    """Return what plans that are not erased are about, by gate; at most one query.
-
-    `bodies` are their journal positions. A plan never changes, so it is read once in a process.
-    """
-    kept = dict(_kept_identities)  # another thread may clear the cache
-    plans = {gate: kept[gate] for gate in bodies if gate in kept}
-    unread = {position: gate for gate, position in bodies.items() if gate not in plans}
-    if unread:
-        heads = raw_sql.fetch_rows(
-            _HEADS.format(raw_sql.wanted_table("bigint")), [raw_sql.to_array_parameter(unread)]
-        )
-        read = {unread[position]: _digest_plan(head) for position, head in heads}
-        if len(_kept_identities) + len(read) > _MAX_KEPT:
-            _kept_identities.clear()
-        _kept_identities.update(read)
-        plans |= read
-    return plans
-
-
-_kept_identities: dict[Any, Identities] = {}  # by id of the refused gate
-
-
-def _digest_plan(head: str) -> Identities:
-    """Return what the beginning of a plan's body is about."""
-    plan = summaries.parse_body(head) or summaries.parse_body(summaries.close_truncated_json(head))
-    return _digest_identities(find_identities(plan.get("arguments")))
-
-
-def _digest_target(repository: str, ref: str, resource: str) -> Identities:
-    if not ref and not resource:
-        return {}
-    target = {"repository": repository, "ref": ref, "resource": resource}
-    return _digest_identities(find_identities(None, target))
-
-
-def _digest_identities(named: Mapping[str, frozenset[str]]) -> Identities:
-    return {
-        kind: frozenset(_compute_digest(kind, value) for value in values)
-        for kind, values in named.items()
-        if kind in _TELLING_KINDS
-    }
-
-
-def _compute_digest(kind: str, value: str) -> bytes:
-    """Return what stands for a value in memory; each process has a key of its own. About 1 µs."""
-    return _compute_blake2b(f"{kind} {value}".encode("utf-8", "surrogatepass")).digest()
+_UNREAD: Final = PlanDigest(b"", {})  # of an erased plan
 
 
 def _differs_otherwise(own: Identities, other: Identities) -> bool:

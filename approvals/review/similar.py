@@ -5,73 +5,46 @@ repository are listed without their outcome. Two requests that name no recipient
 same one.
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from django.db.models import F, OuterRef, Subquery
-from django.db.models.functions import Substr
+from django.db.models import Exists, F, OuterRef
 
-from approvals.diff import destructive_pushes
 from approvals.digests import is_target_named
 from approvals.gates.deadlines import current_gate_status
 from approvals.models import Gate
-from approvals.review.identities import find_identities
+from approvals.review.plan_digests import (
+    Identities,
+    PlanDigest,
+    StoredPlan,
+    digest_plan,
+    digest_target,
+    load_plan_digests,
+)
 from approvals.review.warnings import REQUEST_IDENTITY
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
-from journal import summaries
 from journal.models import Body
 
 MAX_SIMILAR: Final = 5  # of each degree
 _MAX_CANDIDATES: Final = 40  # newest requests with the same tool and repository
-_PLAN_CHARACTERS: Final = 2048  # characters of a plan used to compute its kind
 _DEGREES: Final = (
     "same arguments and target",
     "same arguments, no target named",
     "same arguments, another target",
 )
 _MAX_KINDS: Final = 3  # kinds of identifiers that the page compares
-_COMMANDS: Final = ("command", "cmd", "commands", "code", "script", "sql")
-_COMMAND_SEPARATORS: Final = re.compile(r"[;&|\n]+")
-_PROGRAM_PREFIX: Final = re.compile(r"(?:\w+=\S*\s+|sudo\s+|env\s+|time\s+|nohup\s+|\s+)*")
-_PROGRAMS_WITH_VERBS: Final = frozenset(
-    [
-        "apt",
-        "apt-get",
-        "aws",
-        "az",
-        "brew",
-        "cargo",
-        "docker",
-        "gcloud",
-        "gh",
-        "git",
-        "go",
-        "helm",
-        "kubectl",
-        "make",
-        "npm",
-        "pip",
-        "pnpm",
-        "systemctl",
-        "terraform",
-        "uv",
-        "yarn",
-    ]
-)
-_WORD: Final = re.compile(r"[A-Za-z][\w-]*")
 
 
 class SimilarGates(NamedTuple):
     """Gates that are similar by what `words` says, newest first; none is an answer too."""
 
     words: str
-    gates: list[Gate]
+    gates: list[Any]
 
     @property
     def counted(self) -> str:
@@ -90,7 +63,7 @@ class SimilarDecisions:
     """
 
     alike: list[SimilarGates] = field(default_factory=list)
-    others: list[Gate] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
 
 
 _STATUS_LABELS: Final = {
@@ -103,20 +76,28 @@ _STATUS_LABELS: Final = {
 
 
 def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisions:
-    """Load decisions on requests similar to `gate`. One query."""
+    """Load decisions on requests similar to `gate`. At most two queries."""
     same = tuple(getattr(gate.effect, name) for name in REQUEST_IDENTITY)
-    own, about = call_kind(gate.tool, plan), _find_plan_identities(gate, gate.effect, plan)
+    own = digest_plan(gate.tool, plan)
+    about = digest_target(gate.repository_name, gate.effect.ref, gate.effect.resource)
+    about = {**about, **own.identities}
     result = SimilarDecisions()
-    degrees: list[list[Gate]] = [[] for _ in _DEGREES]
-    by_kind: dict[str, list[Gate]] = {kind: [] for kind in [*about][:_MAX_KINDS]}
+    degrees: list[list[Any]] = [[] for _ in _DEGREES]
+    by_kind: dict[str, list[Any]] = {kind: [] for kind in [*about][:_MAX_KINDS]}
     now = now_us()
-    for neighbour in _load_candidates(gate):
+    neighbours, plans = _load_candidates(gate)
+    for neighbour in neighbours:
         neighbour.status = current_gate_status(neighbour, now)
         degree = _similarity_degree(same, neighbour)
         if degree is not None:
             degrees[degree].append(neighbour)
             continue
-        kinds = _find_shared_kinds(own, about, neighbour)
+        its = plans.get(neighbour.id)
+        kinds = (
+            _find_shared_kinds(about, neighbour, its)
+            if its is not None and its.kind == own.kind
+            else []
+        )
         for kind in kinds:
             by_kind.setdefault(kind, []).append(neighbour)
         if not kinds:
@@ -132,22 +113,46 @@ def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisi
     return result
 
 
-def _load_candidates(gate: Gate) -> list[Any]:
-    return _CANDIDATES.rows(
+class _NearGate(SimpleNamespace):
+    """A candidate, with the columns of _COLUMNS only."""
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        self.__dict__.update(zip(_COLUMNS, row, strict=True))
+
+    def __str__(self) -> str:
+        return f"g_{self.opened_position}"
+
+
+def _load_candidates(gate: Gate) -> tuple[list[Any], Mapping[Any, PlanDigest]]:
+    """Load the candidates, and what the plans of those with other arguments are about."""
+    rows = _CANDIDATES.rows(
         project=gate.project_id, tool=gate.tool, repository=gate.repository_name, gate=gate.id
     )
+    neighbours = [_NearGate(row) for row in rows]
+    plans = {
+        neighbour.id: StoredPlan(neighbour.plan_position, gate.tool)
+        for neighbour in neighbours
+        if neighbour.has_body and neighbour.effect_intent_digest != gate.effect.intent_digest
+    }
+    return neighbours, load_plan_digests(plans)
+
+
+_GATE_COLUMNS: Final = (
+    *("id", "opened_position", "plan_position", "status", "repository_name"),
+    *("decide_by_us", "permission_until_us"),
+)
+_JOINED_COLUMNS: Final[dict[str, Any]] = {
+    # An erased plan is not compared, also if a process has read it before.
+    "has_body": Exists(Body.objects.filter(entry=OuterRef("plan_position"))),
+    **{f"effect_{name}": F(f"effect__{name}") for name in (*REQUEST_IDENTITY, "ref")},
+}
+_COLUMNS: Final = (*_GATE_COLUMNS, *_JOINED_COLUMNS)
 
 
 def _select_candidates(project: UUID, tool: str, repository: str, gate: UUID) -> Any:
-    plan = Body.objects.filter(entry=OuterRef("plan_position")).annotate(
-        head=Substr("text", 1, _PLAN_CHARACTERS)
-    )
     near = Gate.objects.filter(project=project, tool=tool, repository_name=repository)
-    annotated = near.exclude(id=gate).annotate(
-        head=Subquery(plan.values("head")),
-        **{f"effect_{name}": F(f"effect__{name}") for name in (*REQUEST_IDENTITY, "ref")},
-    )
-    return annotated.order_by("-opened_position")[:_MAX_CANDIDATES]
+    newest = near.exclude(id=gate).order_by("-opened_position")
+    return newest.annotate(**_JOINED_COLUMNS).values_list(*_COLUMNS)[:_MAX_CANDIDATES]
 
 
 _CANDIDATES: Final = CompiledQuerySet(
@@ -163,53 +168,8 @@ def _similarity_degree(same: tuple[Any, ...], other: Any) -> int | None:
     return 2 if its[:2] == same[:2] else None
 
 
-def _find_plan_identities(
-    gate: Any, target: Any, plan: Mapping[str, Any]
-) -> dict[str, frozenset[str]]:
-    columns = {"repository": gate.repository_name, "ref": target.ref, "resource": target.resource}
-    return find_identities(plan.get("arguments"), columns)
-
-
-def _find_shared_kinds(own: object, about: Mapping[str, frozenset[str]], other: Any) -> list[str]:
+def _find_shared_kinds(about: Identities, other: Any, plan: PlanDigest) -> list[str]:
     """Return the kinds of identifiers that a request of the same kind of call shares."""
-    head = other.head or ""
-    plan = summaries.parse_body(head) or summaries.parse_body(summaries.close_truncated_json(head))
-    if not plan or call_kind(other.tool, plan) != own:
-        return []
-    target = SimpleNamespace(ref=other.effect_ref, resource=other.effect_resource)
-    its = _find_plan_identities(other, target, plan)
-    return [kind for kind, values in about.items() if values & its.get(kind, frozenset())]
-
-
-def call_kind(tool: str, plan: Mapping[str, Any]) -> object:
-    """Return the kind of a call: argument names, switches, programs, pushes."""
-    arguments = plan.get("arguments")
-    named = arguments if isinstance(arguments, dict) else {"": arguments}
-    switched = {name for name, value in named.items() if value is True}
-    runs = {word for name in (*_COMMANDS, "") for word in _iterate_programs(named.get(name))}
-    return (
-        frozenset(named),
-        switched,
-        runs,
-        destructive_pushes.describe_destructive_push(tool, arguments, plan.get("preconditions")),
-    )
-
-
-def _iterate_programs(value: Any) -> Iterator[str]:
-    """Yield each program of a command with verb and options: git push --force, rm -rf."""
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        value = " ".join(value)
-    if not isinstance(value, str):
-        return
-    for part in _COMMAND_SEPARATORS.split(value):
-        words = _PROGRAM_PREFIX.sub("", part, count=1).split()
-        if not words:
-            continue
-        program = words[0].rpartition("/")[2]
-        verb = (
-            next((word for word in words[1:] if _WORD.fullmatch(word)), "")
-            if program in _PROGRAMS_WITH_VERBS
-            else ""
-        )
-        options = sorted({word.partition("=")[0] for word in words[1:] if word.startswith("-")})
-        yield " ".join([program, verb, *options])
+    target = digest_target(other.repository_name, other.effect_ref, other.effect_resource)
+    its = {**plan.identities, **target}
+    return [kind for kind, digests in about.items() if digests & its.get(kind, frozenset())]

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from accounts import agents
 from approvals.models import Gate
-from approvals.review.similar import call_kind
+from approvals.review.call_kinds import call_kind
 from approvals.templatetags.approvals import environment_label
 from journal import summaries
 from tests.approvals.inbox_scenario import InboxScenario

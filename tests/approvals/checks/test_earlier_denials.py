@@ -8,8 +8,8 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
-from approvals.checks import refused_requests
 from approvals.models import Gate
+from approvals.review import plan_digests
 from approvals.review.identities import find_identities
 from db.clock import now_us
 from journal import erasures
@@ -118,21 +118,25 @@ def test_nothing_is_said_about_a_denied_plan_after_its_erasure(
     first = ask_mail(inbox, "s-1")
     inbox.answer(first, "carol", "deny", "not by mail")
     second = ask_mail(inbox, "s-2", to="audit@other.example", subject="November")
-    assert "Same file: customers-2026-11.csv." in read_words(rita, second)
+    words = read_words(rita, second)
+    assert "Same file: customers-2026-11.csv." in words
+    assert f"Same file: {first} 1 denied" in words
     erase_plan(inbox, first)
-    assert "Same file" not in read_words(rita, second).partition("Similar")[0]
+    checked, _, similar = read_words(rita, second).partition("Similar")
+    assert "Same file" not in checked
+    assert "Same file: none" in similar
 
 
 def test_memory_keeps_no_text_of_denied_plans(inbox: InboxScenario, rita: Reviewer) -> None:
     first = ask_mail(inbox, "s-1")
     inbox.answer(first, "carol", "deny", "not by mail")
     read_words(rita, ask_mail(inbox, "s-2", subject="November"))
-    kept = list(refused_requests._kept_identities.values())
+    kept = list(plan_digests._kept_digests.values())
     assert kept
     assert all(
         isinstance(digest, bytes) and len(digest) == 12
-        for by_kind in kept
-        for digests in by_kind.values()
+        for plan in kept
+        for digests in (*plan.identities.values(), {plan.kind})
         for digest in digests
     )
     assert all(value not in repr(kept) for value in MAIL.values())
@@ -145,16 +149,16 @@ def test_a_denied_plan_is_read_once_in_a_process(
     inbox.answer(first, "carol", "deny", "not by mail")
     second = ask_mail(inbox, "s-2", subject="November")
     digested: list[str] = []
-    read_plan = refused_requests._digest_plan
+    read_plan = plan_digests.digest_plan_head
 
-    def count_reads(head: str) -> refused_requests.Identities:
+    def count_reads(tool: str, head: str) -> plan_digests.PlanDigest:
         digested.append(head)
-        return read_plan(head)
+        return read_plan(tool, head)
 
-    monkeypatch.setattr(refused_requests, "_digest_plan", count_reads)
+    monkeypatch.setattr(plan_digests, "digest_plan_head", count_reads)
     for _ in range(2):
         assert "Same file" in read_words(rita, second)
     assert len(digested) == 1
-    monkeypatch.setattr(refused_requests, "_MAX_KEPT", 0)
+    monkeypatch.setattr(plan_digests, "MAX_KEPT", 0)
     inbox.answer(second, "carol", "deny", "not by mail")
     assert "Same file" in read_words(rita, ask_mail(inbox, "s-3", subject="December"))
