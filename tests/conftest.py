@@ -26,6 +26,7 @@ import shell  # first, or tests/shell takes its name
 from config import secret_keys
 from tests.config.row_snapshot import Kept
 from tests.config.server import Server, serve
+from tests.matrices import count_examples, load_sqlite_files
 from tests.pages.people import Organization, build
 
 # Playwright's synchronous API keeps an event loop in the thread for the rest of the run, and Django
@@ -33,9 +34,10 @@ from tests.pages.people import Organization, build
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
 assert shell.__file__  # the product's package
+ROOT = Path(__file__).resolve().parent.parent
 
 # Programs that tests start import the client from its source folder, as the tests do.
-_CLIENT = str(Path(__file__).resolve().parent.parent / "client")
+_CLIENT = str(ROOT / "client")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_CLIENT, os.environ.get("PYTHONPATH")]))
 
 # Two busy cores are slow now and then; that is no fault of the code under test. A failure has a
@@ -43,6 +45,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_CLIENT, os.environ.get
 # `--hypothesis-profile=random` searches other examples.
 hypothesis.settings.register_profile(
     "random",
+    max_examples=count_examples(40, 100),
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     print_blob=True,
@@ -132,11 +135,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The browser and the client are marked as well: other tests cover what pages and endpoints read
     from each database.
 
+    `make test-matrices` alone runs files of sqlite_in_core.txt on PostgreSQL, and it repeats every
+    property with more examples.
+
     The longest files come first, then those that start programs: workers that end with short files
     end together.
     """
-    long = set()
+    long, on_sqlite = set(), load_sqlite_files()
     for item in items:
+        if item.path.relative_to(ROOT).as_posix() in on_sqlite:
+            item.add_marker(pytest.mark.matrix_on_postgresql)
+        if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.deepened)
         fixtures = set(getattr(item, "fixturenames", ()))
         meets = item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES
         if not meets or item.get_closest_marker("browser") or item.path.parent.name == "client":

@@ -5,6 +5,7 @@ docs/decisions/0038-matrices.md says what runs when, and why.
 
 import os
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -12,6 +13,14 @@ from _pytest.mark import ParameterSet
 
 # tests/run_suite.py sets it for `make test-matrices`.
 IN_FULL: Final = bool(os.environ.get("TESTS_MATRICES"))
+
+LIST_OF_FILES: Final = Path(__file__).with_name("sqlite_in_core.txt")
+
+
+def load_sqlite_files() -> frozenset[str]:
+    """Return the paths of test files that `make test` runs on SQLite only."""
+    lines = LIST_OF_FILES.read_text().splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 def keep_core(

@@ -20,6 +20,7 @@ from tests.api.api_client import Caller, code, new_key
 from tests.api.fuzz_strict import HOSTILE
 from tests.approvals.factories import gate_of
 from tests.config.row_snapshot import Kept
+from tests.matrices import count_examples
 
 COMMANDS = [
     endpoint.path
@@ -27,7 +28,7 @@ COMMANDS = [
     if endpoint.method == "post" and endpoint.path not in ("/events", "/cloudevents")
 ]
 BOUNDED = settings(
-    max_examples=40,
+    max_examples=count_examples(12, 40),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from api.redaction.patterns import KINDS
 from api.redaction.redact import might_contain_secret, redact_value
 from api.strictjson.canonical_json import to_canonical_text
+from tests.matrices import count_examples
 
 KEY = b"the project's own key, 32 bytes."
 LETTERS = string.ascii_letters + string.digits
@@ -456,7 +457,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=count_examples(60, 300), deadline=None)
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_redacting_twice_changes_nothing_and_clean_looking_text_is_clean(text: str) -> None:
     for value in ({"text": text}, {"token": text}, {text: "x"}):
@@ -466,7 +467,7 @@ def test_redacting_twice_changes_nothing_and_clean_looking_text_is_clean(text: s
             assert count == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=count_examples(50, 200), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

@@ -17,6 +17,7 @@ from approvals.digest_json import to_canonical_json
 from db import long_numbers
 from tests.api import fuzz_strict
 from tests.api.fuzz_strict import HOSTILE
+from tests.matrices import count_examples
 
 SAFE = 2**53 - 1
 
@@ -72,7 +73,7 @@ def refusal(raw: bytes, **limits: int) -> Problem:
     return caught.value
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=count_examples(100, 500), deadline=None)
 @given(objects, spellings)
 def test_canonical_text_is_what_rfc8785_writes_and_the_value_what_json_reads(
     value: dict[str, Any], spelling: Any
@@ -87,7 +88,7 @@ def test_canonical_text_is_what_rfc8785_writes_and_the_value_what_json_reads(
     assert to_intent_text("bash", value) == rfc8785.dumps(["bash", value])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=count_examples(50, 200), deadline=None)
 @given(evidence, spellings)
 def test_evidence_keeps_long_integers_digit_for_digit(value: dict[str, Any], spelling: Any) -> None:
     parsed = parse_object(json.dumps(value, **spelling).encode())
@@ -101,7 +102,7 @@ def test_evidence_keeps_long_integers_digit_for_digit(value: dict[str, Any], spe
     )  # by the other writer, which the pages use
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=count_examples(100, 500), deadline=None)
 @given(floats)
 def test_numbers_are_written_as_ecmascript_writes_them(number: float) -> None:
     assert to_canonical_text(number).encode() == rfc8785.dumps(number)
@@ -329,7 +330,7 @@ def test_more_than_the_allowed_items_are_413(item: bytes) -> None:
         assert "1000" in caught.value.detail
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=count_examples(30, 100), deadline=None)
 @given(st.lists(evidence, max_size=4), spellings, st.booleans())
 def test_a_batch_is_parsed_like_its_single_items(
     items: list[dict[str, Any]], spelling: Any, ndjson: bool
@@ -368,7 +369,7 @@ def test_broken_bodies_never_raise_anything_but_problems() -> None:
         list(fuzz_strict.check(raw))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=count_examples(60, 300), deadline=None)
 @given(
     st.binary(max_size=200)
     | st.text(alphabet='{}[]",:\\u0123456789abcdefNnIi+-.eE tru\n').map(str.encode)

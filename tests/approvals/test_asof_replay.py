@@ -34,6 +34,7 @@ from sessions.models import Session
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_life_machine import AGENTS, WAYS, Life
 from tests.ledger.fact_strategies import Said, deliveries, stories
+from tests.matrices import count_examples
 from tests.pages.sample_data import connect_agent
 from tests.sessions.team_helpers import one_team
 
@@ -432,13 +433,14 @@ def machine(inbox: InboxScenario) -> Iterator[type[ReplayMachine]]:
         yield ReplayMachine
 
 
+@pytest.mark.deepened
 def test_every_moment_of_a_story_is_rebuilt_as_it_was_shown(
     machine: type[ReplayMachine],
 ) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=4,
+            max_examples=count_examples(2, 4),
             stateful_step_count=10,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -447,13 +449,16 @@ def test_every_moment_of_a_story_is_rebuilt_as_it_was_shown(
     )
 
 
+@pytest.mark.deepened
 def test_reports_that_contradict_each_other_are_folded_again_as_they_were(
     quiet: InboxScenario,
 ) -> None:
     """Plans that replace each other, probes, and compensations reported before what they undo; in
     every order."""
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count_examples(4, 8), deadline=None, suppress_health_check=list(HealthCheck)
+    )
     @given(stories(rich=True, most=12), st.randoms(use_true_random=False), st.booleans())
     def delivered(facts: list[Said], chance: random.Random, policy_outcome: bool) -> None:
         savepoint = transaction.savepoint()

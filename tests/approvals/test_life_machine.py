@@ -42,6 +42,7 @@ from tests.approvals.replayed_sessions import (
     set_aside_for,
     status_of,
 )
+from tests.matrices import count_examples
 from tests.pages.sample_data import connect_agent
 from tests.sessions.team_helpers import one_team
 
@@ -393,11 +394,12 @@ def life(inbox: InboxScenario) -> Iterator[type[Life]]:
         yield Life
 
 
+@pytest.mark.deepened
 def test_permission_gates_attempts_and_the_journal_agree_after_every_step(life: type[Life]) -> None:
     run_state_machine_as_test(
         life,
         settings=settings(
-            max_examples=12,
+            max_examples=count_examples(5, 12),
             stateful_step_count=12,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -14,6 +14,7 @@ from investigation.fulltext.snippets import Snippet, build_snippet
 from investigation.fulltext.word_search import SearchTerm, has_all_terms, parse_terms
 from pages.templatetags.search import snippet_line
 from tests.fulltext.text_strategies import TEXTS
+from tests.matrices import count_examples
 
 pytestmark = pytest.mark.once
 
@@ -44,7 +45,7 @@ def test_words_are_runs_of_letters_and_digits(text: str, words: list[str]) -> No
     assert tokenizer.tokenize(text) == words
 
 
-@settings(max_examples=150)
+@settings(max_examples=count_examples(40, 150))
 @given(text=TEXTS)
 def test_a_word_tokenizes_to_itself(text: str) -> None:
     assert tokenizer.distinct_words(text) == frozenset(tokenizer.tokenize(text))
@@ -98,7 +99,7 @@ def test_text_without_a_word_is_refused_with_a_sentence(text: str, sentence: str
         parse_terms(text)
 
 
-@settings(max_examples=150)
+@settings(max_examples=count_examples(40, 150))
 @given(text=TEXTS, data=st.data())
 def test_a_snippet_is_a_piece_of_the_text_with_its_matches_marked(
     text: str, data: st.DataObject

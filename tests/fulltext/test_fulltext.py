@@ -30,6 +30,7 @@ from monitoring import job_heartbeats
 from monitoring.models import JobHeartbeat
 from tests.api.api_client import Caller, new_key
 from tests.fulltext.text_strategies import TEXTS
+from tests.matrices import count_examples
 from tests.pages.people import Organization
 from tests.pages.sample_data import connect_agent
 
@@ -99,7 +100,7 @@ QUESTIONS = st.lists(
 
 
 @settings(
-    max_examples=12,
+    max_examples=count_examples(5, 12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -35,13 +35,14 @@ from sessions import lookup, sessions
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.ledger.fact_strategies import Said, deliveries, stories
+from tests.matrices import count_examples
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
 # A failing example is not shrunk: that would take minutes on a database, and seconds in
 # test_fold.py.
 SOME = settings(
-    max_examples=20,
+    max_examples=count_examples(8, 20),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),

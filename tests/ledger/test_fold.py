@@ -12,6 +12,7 @@ from ledger.fold import apply
 from ledger.states import OUTCOME_OF_STATE
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from tests.ledger.fact_strategies import Said, deliveries, fold_reports, state, stories
+from tests.matrices import count_examples
 
 pytestmark = pytest.mark.once  # no database
 ONE_EFFECT = stories(keys=["push"], most=9)
@@ -25,7 +26,7 @@ def check_that_order_does_not_matter(reports: list[Said], chance: random.Random)
 
 
 @given(ONE_EFFECT, st.randoms(use_true_random=False))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=count_examples(40, 120), deadline=None)
 def test_every_delivery_of_the_same_facts_gives_one_state(
     reports: list[Said], chance: random.Random
 ) -> None:
@@ -106,7 +107,7 @@ def test_a_fold_that_keeps_the_last_report_to_arrive_is_caught(
 
 
 @given(ONE_EFFECT)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_examples(20, 60), deadline=None)
 def test_the_fold_makes_only_states_that_the_schema_allows(reports: list[Said]) -> None:
     effect, attempts = fold_reports([reports])
     assert effect.outcome in OUTCOME_OF_STATE[effect.state]

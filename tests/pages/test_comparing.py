@@ -20,6 +20,7 @@ from pages.compare.diff import (
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.matrices import count_examples
 from tests.pages.people import Organization
 
 
@@ -33,7 +34,7 @@ def longest(left: list[int], right: list[int]) -> int:
     return row[-1]
 
 
-@settings(max_examples=80)
+@settings(max_examples=count_examples(30, 80))
 @given(*[st.lists(st.integers(0, 5), max_size=40)] * 2)
 def test_common_calls_are_a_longest_common_subsequence(left: list[int], right: list[int]) -> None:
     pairs = longest_common_subsequence(left, right)
@@ -42,7 +43,7 @@ def test_common_calls_are_a_longest_common_subsequence(left: list[int], right: l
     assert len(pairs) == longest(left, right)
 
 
-@settings(max_examples=30)
+@settings(max_examples=count_examples(12, 30))
 @given(*[st.lists(st.integers(0, 3), max_size=30)] * 2)
 def test_every_call_of_both_is_in_one_line_in_order(left: list[int], right: list[int]) -> None:
     sides = [[call(n, str(key)) for n, key in enumerate(keys)] for keys in (left, right)]

@@ -21,6 +21,7 @@ from ledger.tools import cache
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.matrices import count_examples
 from tests.pages.people import Organization
 from tests.pages.sample_data import SampleIds, fill, many
 
@@ -373,7 +374,9 @@ QUERIES = st.lists(
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=count_examples(50, 150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(path=st.sampled_from(LISTS), query=QUERIES)
 def test_no_query_string_breaks_a_page(

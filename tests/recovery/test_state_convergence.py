@@ -15,6 +15,7 @@ from sessions import checkpoints, decisions, field_history, handoffs
 from sessions.models import Checkpoint, Decision, Handoff, ObservedFact, Session
 from tests.api.api_client import Caller
 from tests.ledger.test_convergence import undone
+from tests.matrices import count_examples
 from tests.sessions.test_convergence import SOME, deliveries, last_to_arrive
 
 pytestmark = pytest.mark.django_db
@@ -136,7 +137,7 @@ def check(caller: Caller, facts: list[Fact], chance: random.Random) -> None:
         assert after(deliveries(facts, chance)) == expected
 
 
-@settings(SOME, max_examples=12)
+@settings(SOME, max_examples=count_examples(5, 12))
 @given(facts=stories(), chance=st.randoms(use_true_random=False))
 def test_the_endpoint_gives_one_state_for_every_delivery(
     agent: Caller, facts: list[Fact], chance: random.Random

@@ -17,12 +17,13 @@ from sessions import items, sessions, tasks
 from sessions.models import Item, Session, Task
 from tests.api.api_client import Caller
 from tests.ledger.test_convergence import undone
+from tests.matrices import count_examples
 from tests.sessions.command_factories import report, touched
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
 SOME = settings(
-    max_examples=15,
+    max_examples=count_examples(6, 15),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.matrices import count_examples
 from tests.traces.otlp_requests import START_US, TRACE, to_json, to_protobuf, tool_span
 from traces import json_spans, protobuf_spans
 from traces.spans import MAX_SPANS, RequestUnreadable, Span, SpanFault, TooManySpans
@@ -68,7 +69,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_examples(20, 60), deadline=None)
 @given(st.dictionaries(st.text(max_size=20), VALUE, max_size=6))
 def test_any_attributes_are_read_as_they_were_written(attributes: dict[str, Any]) -> None:
     for decoded in read_both(tool_span(attributes=attributes)):
@@ -77,7 +78,7 @@ def test_any_attributes_are_read_as_they_were_written(attributes: dict[str, Any]
         assert {name: span.attributes[name] for name in attributes} == attributes
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=count_examples(40, 150), deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 400), st.integers(0, 255))
 def test_a_damaged_body_is_refused_or_read_as_the_official_package_reads_it(
     noise: bytes, at: int, byte: int

@@ -1,0 +1,30 @@
+"""Matrices keep a core in `make test`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.matrices import keep_core, load_sqlite_files
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_files_that_run_on_sqlite_only_exist_and_are_a_minority() -> None:
+    files = load_sqlite_files()
+    every = {file.relative_to(ROOT).as_posix() for file in (ROOT / "tests").rglob("test_*.py")}
+    assert files <= every
+    assert 0 < len(files) < len(every) / 2
+
+
+def test_the_cases_outside_the_core_are_marked() -> None:
+    cases = keep_core(["a", "b", ("c", 1)], ["b"])
+    assert [case.values for case in cases] == [("a",), ("b",), ("c", 1)]
+    assert [[mark.name for mark in case.marks] for case in cases] == [["matrix"], [], ["matrix"]]
+    thirds = keep_core(range(7), one_in=3)
+    assert [case.values[0] for case in thirds if not case.marks] == [0, 3, 6]
+
+
+@pytest.mark.parametrize("keep", [(), ("d",)], ids=["empty", "unknown"])
+def test_a_core_without_a_case_is_refused(keep: tuple[str, ...]) -> None:
+    with pytest.raises(AssertionError, match="the core"):
+        keep_core(["a", "b"], keep)
