@@ -43,7 +43,6 @@ class EventFacts:
     environment: str = ""
     workflow: str = ""
     conclusion: str = ""
-    title: str = ""
     url: str = ""
     references: tuple[str, ...] = ()
     sender: str = ""

@@ -80,7 +80,6 @@ def _read_push(payload: dict[str, Any]) -> EventFacts:
         deleted=deleted,
         forced=forced if isinstance(forced, bool) else None,
         url=read_string(payload.get("compare")),
-        title=read_string(head.get("message"), 120).partition("\n")[0],
         references=tuple(filter(None, references)),
         emails=tuple(filter(None, [read_string(pusher.get("email"), 200)])),
         is_action=True,
@@ -103,7 +102,6 @@ def _read_pull_request(payload: dict[str, Any]) -> EventFacts:
         sha=read_sha(head.get("sha")),
         number=number,
         text_digest=digest_written_text(request.get("body")),
-        title=read_string(request.get("title"), 200),
         url=url,
         references=tuple(
             filter(
@@ -134,7 +132,6 @@ def _read_comment(payload: dict[str, Any]) -> EventFacts:
         number=read_number(issue.get("number")),
         comment_id=read_id(comment.get("id")),
         text_digest=digest_written_text(comment.get("body")),
-        title=read_string(comment.get("body"), 120),
         url=url,
         references=tuple(
             filter(
@@ -160,7 +157,6 @@ def _read_deployment(payload: dict[str, Any]) -> EventFacts:
         ref=_branch(deployment.get("ref")),
         sha=read_sha(deployment.get("sha")),
         environment=read_string(deployment.get("environment"), 100),
-        title=read_string(deployment.get("task"), 120),
         url=read_string(deployment.get("url")),
         references=tuple(
             filter(
@@ -189,7 +185,6 @@ def _read_run(payload: dict[str, Any]) -> EventFacts:
         sha=read_sha(run.get("head_sha")),
         workflow=read_string(run.get("path") or workflow.get("path"), 200).partition("@")[0],
         conclusion=read_string(run.get("conclusion"), 40),
-        title=read_string(run.get("name"), 120),
         url=url,
         references=tuple(filter(None, [url, read_string(run.get("url")), read_id(run.get("id"))])),
         is_action=requested,
@@ -206,7 +201,6 @@ def _read_check(payload: dict[str, Any]) -> EventFacts:
         ref=_branch(suite.get("head_branch")),
         sha=read_sha(check.get("head_sha")),
         conclusion=read_string(check.get("conclusion"), 40),
-        title=read_string(check.get("name"), 120),
         url=url,
         references=tuple(filter(None, [url, read_id(check.get("id"))])),
         occurred_us=read_time_us(check.get("completed_at") or check.get("started_at")),

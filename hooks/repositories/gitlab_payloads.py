@@ -52,8 +52,6 @@ def _read_push(payload: dict[str, Any]) -> EventFacts:
     project = read_object(payload.get("project"))
     sha, before = read_sha(payload.get("after")), read_sha(payload.get("before"))
     web = read_string(project.get("web_url"))
-    commits = payload.get("commits")
-    last = read_object(commits[-1]) if isinstance(commits, list) and commits else {}
     url = f"{web}/-/commit/{sha}" if web and sha else ""
     return EventFacts(
         **_common(payload),
@@ -64,7 +62,6 @@ def _read_push(payload: dict[str, Any]) -> EventFacts:
         before=before,
         created=not before,
         deleted=not sha,
-        title=read_string(last.get("message"), 120).partition("\n")[0],
         url=url,
         references=tuple(filter(None, [sha, url])),
         is_action=True,
@@ -88,7 +85,6 @@ def _read_merge_request(payload: dict[str, Any]) -> EventFacts:
         sha=read_sha(read_object(request.get("last_commit")).get("id")),
         number=number,
         text_digest=digest_written_text(request.get("description")),
-        title=read_string(request.get("title"), 200),
         url=url,
         references=tuple(
             filter(
@@ -118,7 +114,6 @@ def _read_note(payload: dict[str, Any]) -> EventFacts:
         number=read_number(request.get("iid")) or read_number(issue.get("iid")),
         comment_id=read_id(note.get("id")),
         text_digest=digest_written_text(note.get("note")),
-        title=read_string(note.get("note"), 120),
         url=url,
         references=tuple(filter(None, [url, read_id(note.get("id"))])),
         is_action=True,
@@ -140,7 +135,6 @@ def _read_deployment(payload: dict[str, Any]) -> EventFacts:
         sha=read_sha(commit_url.rpartition("/")[2]),
         environment=read_string(payload.get("environment"), 100),
         conclusion=status,
-        title=read_string(payload.get("commit_title"), 120),
         url=read_string(payload.get("deployable_url")),
         references=tuple(filter(None, [read_string(payload.get("deployable_url")), identity])),
         is_action=status in ("created", "running"),
@@ -162,7 +156,6 @@ def _read_pipeline(payload: dict[str, Any]) -> EventFacts:
         ref=_branch(pipeline.get("ref")),
         sha=read_sha(pipeline.get("sha")),
         conclusion=status,
-        title=read_string(pipeline.get("name"), 120),
         url=url,
         references=tuple(filter(None, [url, read_id(pipeline.get("id"))])),
         is_action=is_requested and status in ("created", "pending"),
@@ -179,7 +172,6 @@ def _read_job(payload: dict[str, Any]) -> EventFacts:
         ref=_branch(payload.get("ref")),
         sha=read_sha(payload.get("sha")),
         conclusion=status,
-        title=read_string(payload.get("build_name"), 120),
         references=tuple(filter(None, [read_id(payload.get("build_id"))])),
         occurred_us=read_time_us(payload.get("build_finished_at")),
     )

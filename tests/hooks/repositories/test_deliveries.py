@@ -282,6 +282,12 @@ def test_secrets_in_a_payload_are_redacted(host: CodeHost) -> None:
     assert token not in Entry.objects.get(position=event.position).body.text
 
 
+def test_words_of_a_payload_are_only_in_the_body_which_can_be_erased(host: CodeHost) -> None:
+    event = host.push(head_commit={"id": "a" * 40, "message": "call Ada on 555-0100"})
+    assert "555-0100" in Entry.objects.get(position=event.position).body.text
+    assert "555-0100" not in event.facts
+
+
 def delete_rows(table: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM hooks_{table}")
