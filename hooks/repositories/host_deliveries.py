@@ -42,12 +42,15 @@ def record_delivery(
     """
     now = now_us()
     digest = hashlib.sha256(received.body).hexdigest()
-    stored = CodeHostDelivery.objects.filter(source=source, delivery_key=received.key).first()
-    if stored is not None:
+    same = CodeHostDelivery.objects.filter(source=source, delivery_key=received.key)
+    if (stored := same.first()) is not None:
         return _check_repeated(stored, digest), None
     payload = _redact_payload(source.project_id, received.payload)
     facts = _READERS[source.host](received.event, payload)
     position = _append_entry(source, received, payload, now)
+    # The entry waits for a request with the same id, which may have stored the delivery since.
+    if (stored := same.first()) is not None:
+        return _check_repeated(stored, digest), None
     delivery = CodeHostDelivery.objects.create(
         project_id=source.project_id,
         source=source,

@@ -11,7 +11,8 @@ from django.db import DatabaseError, connection, transaction
 from accounts.models import Project
 from db.clock import now_us
 from hooks.models import CodeHostDelivery, CodeHostEvent, CodeHostSource
-from hooks.repositories import host_events, receive, sources
+from hooks.repositories import host_deliveries, host_events, receive, sources
+from hooks.repositories.host_deliveries import ReceivedDelivery
 from journal.models import Entry, Outbox
 from tests.api.api_client import code
 from tests.hooks.repositories.code_host import (
@@ -55,6 +56,22 @@ def test_a_replay_changes_nothing_and_answers_the_same(host: CodeHost) -> None:
     second = host.deliver("push", build_push(), key="d-1")
     assert (second.status_code, second.content) == (200, first.content)
     assert stored_rows() == before
+
+
+def test_two_requests_with_one_id_at_once_are_one_delivery(
+    host: CodeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redact, payload = host_deliveries._redact_payload, build_push()
+    others = [ReceivedDelivery("k-1", "push", json.dumps(payload).encode(), payload)]
+
+    def redact_late(project: Any, payload: dict[str, Any]) -> dict[str, Any]:
+        while others:  # the other request, which ends first
+            host_deliveries.record_delivery(host.source, others.pop())
+        return redact(project, payload)
+
+    monkeypatch.setattr(host_deliveries, "_redact_payload", redact_late)
+    assert host.deliver("push", payload, key="k-1").status_code == 200
+    assert (CodeHostDelivery.objects.count(), CodeHostEvent.objects.count()) == (1, 1)
 
 
 def test_one_id_stands_for_one_body(host: CodeHost) -> None:
