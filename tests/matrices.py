@@ -24,11 +24,16 @@ def load_sqlite_files() -> frozenset[str]:
 
 
 def keep_core(
-    cases: Iterable[Any], keep: Collection[Any] = (), *, one_in: int = 0
+    cases: Iterable[Any],
+    keep: Collection[Any] = (),
+    *,
+    one_in: int = 0,
+    mark: pytest.MarkDecorator = pytest.mark.matrix,
 ) -> list[ParameterSet]:
-    """Return all cases for `parametrize`; those outside the core get the mark `matrix`.
+    """Return all cases for `parametrize`; those outside the core get `mark`.
 
-    The core is what `keep` lists, and every `one_in`-th case. It is never empty.
+    The core is what `keep` lists, and every `one_in`-th case. It is never empty. The mark is
+    `matrix`, or `matrix_on_postgresql` where SQLite runs every case.
     """
     every = list(cases)
     missing = [case for case in keep if case not in every]
@@ -40,7 +45,7 @@ def keep_core(
     return [
         pytest.param(
             *(case if isinstance(case, tuple) else (case,)),
-            marks=() if in_core else pytest.mark.matrix,
+            marks=() if in_core else mark,
         )
         for case, in_core in zip(every, core, strict=True)
     ]

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.approvals.live_fixture import LiveInbox, watched
+from tests.matrices import keep_core
 from tests.pages.test_frame_browser import violations_by_day_and_night
 
 pytestmark = pytest.mark.browser
@@ -65,7 +66,7 @@ def arm(page: Page) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", keep_core([390, 1280], [390]))
 def test_a_set_is_accessible_and_never_scrolls_sideways(
     live_inbox: LiveInbox,
     new_page: Callable[..., Page],

@@ -24,6 +24,7 @@ from tests.api.api_client import code
 from tests.approvals.confirm_helpers import code_in, grant, proved
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
+from tests.matrices import keep_core
 from tests.pages.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
@@ -93,7 +94,10 @@ RULES: Final = list(
 )
 
 
-@pytest.mark.parametrize(("minimum", "step_up", "reversibility", "exemptible"), RULES)
+@pytest.mark.parametrize(
+    ("minimum", "step_up", "reversibility", "exemptible"),
+    keep_core(RULES, one_in=5, mark=pytest.mark.matrix_on_postgresql),
+)
 def test_no_way_to_permission_requires_less_than_the_rule(
     inbox: InboxScenario, minimum: int, step_up: str, reversibility: str, exemptible: str
 ) -> None:

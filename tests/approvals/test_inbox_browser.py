@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.approvals.live_fixture import BURIED, LiveInbox, still, touch, watched
+from tests.matrices import keep_core
 from tests.pages.people import PASSWORD
 from tests.pages.test_frame_browser import violations_by_day_and_night
 
@@ -31,12 +32,13 @@ BOXES = """parts => Object.fromEntries(parts.map(part => {
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("one_in", keep_core([3, 1], [3]))
 def test_facts_clock_and_answers_are_above_the_fold(
-    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str], one_in: int
 ) -> None:
     page = live_inbox.enter(watched(browser_page, complaints))
     low: dict[str, list[str]] = {}
-    for name in live_inbox.first:
+    for name in live_inbox.first[::one_in]:
         page.goto(live_inbox.gate_url(name))
         for part, box in page.evaluate(BOXES, PARTS).items():
             assert box, (name, part)
@@ -51,7 +53,7 @@ def test_facts_clock_and_answers_are_above_the_fold(
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", keep_core([390, 1280], [1280]))
 def test_every_page_is_accessible_and_hostile_text_does_nothing(
     live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str], width: int
 ) -> None:

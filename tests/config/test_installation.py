@@ -16,7 +16,7 @@ from config import installation, secret_keys
 from evaluation.bench.installation import own_port
 from journal import fingerprints
 from journal.models import Entry, Fingerprint
-from tests.config.server import ROOT
+from tests.config.server import ROOT, copy_schema
 
 OTHER = b"another pepper of at least thirty-two bytes"
 
@@ -197,6 +197,7 @@ def test_a_terminal_without_the_variables_makes_nothing(tmp_path: Path) -> None:
 def test_a_lost_pepper_stops_commands_and_the_start_and_comes_back_with_its_file(
     tmp_path: Path,
 ) -> None:
+    copy_schema(tmp_path)
     assert "Sign in as admin" in run(tmp_path, "manage.py", "setup").stdout
     token = run(tmp_path, "manage.py", "issue_token", "--agent", "one")
     assert token.stdout.startswith("gbk_")

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from tests.config.server import ROOT, Shell
+from tests.config.server import ROOT, Shell, copy_schema
 
 TEXT = (ROOT / "docs" / "how-to" / "operating.md").read_text(encoding="utf-8")
 # Cached modules are copied too, because compiling takes many seconds.
@@ -173,6 +173,8 @@ def dump_programs() -> str:
 
 def test_a_backup_is_complete_after_a_restore(clone: Clone) -> None:
     heading = "### PostgreSQL" if clone.url else "### SQLite"
+    if not clone.url:
+        copy_schema(clone.folder / "var")
     clone.does(".venv/bin/python manage.py setup")
     shell = clone.shell()
     try:

@@ -19,7 +19,7 @@ import pytest
 from config import supervisor as config_supervisor
 from config.supervisor import KILL_AFTER_S, Child, Supervisor, build_web_server, is_ready
 from evaluation.bench.installation import own_port
-from tests.config.server import ROOT
+from tests.config.server import ROOT, copy_schema
 
 # Longer than on a quiet machine, because other tests may run. A process that is not stopped stays
 # for a minute or for ever.
@@ -216,6 +216,7 @@ def processes_of(supervisor: int) -> set[int]:
 def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the folder of an installation that was set up and never served."""
     folder = tmp_path_factory.mktemp("prepared")
+    copy_schema(folder)
     served = Served(folder)
     assert "Sign in as admin with the password" in served.setup()
     assert served.setup() == "", (

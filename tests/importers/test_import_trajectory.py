@@ -30,6 +30,7 @@ from tests.importers.samples import (
     recorded_counts,
     write_lines,
 )
+from tests.matrices import keep_core
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("project", "in_process")]
 
@@ -378,7 +379,14 @@ def test_a_project_that_is_not_there_is_named() -> None:
 
 
 @needs_recordings
-@pytest.mark.parametrize("folder", sorted({name.split("/")[0] for name in recorded_counts()}))
+@pytest.mark.parametrize(
+    "folder",
+    keep_core(
+        sorted({name.split("/")[0] for name in recorded_counts()}),
+        ["mini-swe-agent"],
+        mark=pytest.mark.matrix_on_postgresql,
+    ),
+)
 def test_recorded_files_leave_exactly_the_rows_that_were_counted(folder: str) -> None:
     counts = {
         name: numbers

@@ -10,6 +10,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
 from tests.config.server import Server
+from tests.matrices import keep_core
 
 pytestmark = pytest.mark.browser
 
@@ -136,14 +137,15 @@ def _violations(page: Page, rules: Mapping[str, object]) -> list[str]:
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("one_in", keep_core([2, 1], [2]))
 def test_every_page_is_accessible(
-    server: Server, browser_page: Page, complaints: list[str]
+    server: Server, browser_page: Page, complaints: list[str], one_in: int
 ) -> None:
     page = browser_page
     page.goto(f"{server.url}/sign-in/")
     violations = violations_wide_and_narrow(page)
     enter(page, server, complaints)
-    for path in PAGES:
+    for path in PAGES[::one_in]:
         page.goto(server.url + path)
         violations += violations_wide_and_narrow(page)
     assert violations == []

@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.approvals.confirm_helpers import code_in
 from tests.config.server import Server
+from tests.matrices import keep_core
 from tests.pages.test_frame_browser import complaints, enter, violations_wide_and_narrow
 
 __all__ = ["complaints"]
@@ -62,12 +63,13 @@ def enter_project(page: Page, server: Server, complaints: list[str] | None = Non
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("one_in", keep_core([2, 1], [2]))
 def test_every_page_is_accessible(
-    server: Server, browser_page: Page, complaints: list[str]
+    server: Server, browser_page: Page, complaints: list[str], one_in: int
 ) -> None:
     page = enter_project(browser_page, server, complaints)
     violations = []
-    for path in PAGES:
+    for path in PAGES[::one_in]:
         page.goto(server.url + path)
         violations += violations_wide_and_narrow(page)
     page.goto(server.url + PAGES[0])

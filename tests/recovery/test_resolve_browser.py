@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.api.api_client import Caller
 from tests.config.server import Server
+from tests.matrices import keep_core
 from tests.pages.test_browser_inquiry import HOSTILE
 from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
@@ -41,7 +42,7 @@ def time_out_mail(agent: Caller, key: str, words: str = "") -> str:
     return f"/effects/{planned['id']}/"
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", keep_core([390, 1280], [390]))
 def test_every_page_is_accessible(
     live_server_process: Server,
     agent: Caller,

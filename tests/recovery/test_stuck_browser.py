@@ -8,6 +8,7 @@ from playwright.sync_api import Page, expect
 
 from tests.api.api_client import Caller
 from tests.config.server import Server
+from tests.matrices import keep_core
 from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
 pytestmark = pytest.mark.browser
@@ -58,7 +59,7 @@ def complaints() -> Iterator[list[str]]:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", keep_core([390, 1280], [1280]))
 def test_the_board_and_its_pages_are_accessible(
     live_server_process: Server,
     stuck: dict[str, Any],

@@ -36,6 +36,7 @@ from sessions.models import (
 from tests.api.api_client import Caller, code
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.ledger.test_convergence import undone
+from tests.matrices import keep_core
 from tests.pages.sample_data import connect_agent
 from tests.recovery.lease_helpers import expire, hold
 
@@ -284,7 +285,9 @@ def build(inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bui
         yield lambda relation, lease: World(inbox, stack, lease, relation)
 
 
-@pytest.mark.parametrize(("relation", "lease"), CASES)
+@pytest.mark.parametrize(
+    ("relation", "lease"), keep_core(CASES, one_in=3, mark=pytest.mark.matrix_on_postgresql)
+)
 def test_commands_and_reports_count_only_from_agents_that_may_write(
     build: Build, relation: str, lease: str
 ) -> None:
