@@ -65,6 +65,7 @@ EXCEPTIONS: Final = {
     "SECURE_DELETE": "an option of SQLite's build",
     "agent_sessions_": "the beginning of table names",
     "create_agent": "a function of LangChain",
+    "deferred_tool_use": "a field of the Claude Agent SDK",
     "default_transaction_read_only": "a setting of PostgreSQL",
     "deferred_tool_results": "a parameter of Pydantic AI",
     "failure_error_function": "a parameter of the OpenAI Agents SDK",

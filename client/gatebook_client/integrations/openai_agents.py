@@ -95,31 +95,14 @@ class GatebookTools:
             asks = tool.needs_approval
             if callable(asks):
                 asks = await asks(context, arguments, call_id)
-            return bool(asks) or await self._is_held(tool.name, arguments, call_id)
+            if asks:
+                return True
+            return await self.calls.find_wait(tool.name, arguments, call_id) is not None
 
         async def invoke(context: ToolContext[Any], text: str) -> Any:
             return await self._invoke(tool, inner, context, text)
 
         return replace(tool, on_invoke_tool=invoke, needs_approval=needs_approval)
-
-    async def _is_held(self, name: str, arguments: dict[str, Any], call_id: str) -> bool:
-        """Plan a call, and return whether it waits for people."""
-        try:
-            await self.calls.check_change_request(call_id)
-        except PermissionRefused:
-            return False
-        planned = await self.session.plan(
-            **self.calls.describe_call(name, arguments), call_id=call_id
-        )
-        if planned.answer != "wait":
-            return False
-        # An earlier process did the same call, and its model did not get the result: `perform`
-        # finds that, so nobody needs to be asked.
-        done = (await self.session.resume())["done"]
-        return not any(
-            effect.get("unheard") and effect.get("intent_digest") == planned.intent_digest
-            for effect in done
-        )
 
     async def _invoke(
         self, tool: FunctionTool, inner: FunctionTool, context: ToolContext[Any], text: str

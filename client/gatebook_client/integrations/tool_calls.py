@@ -25,7 +25,15 @@ from gatebook_client.errors import (
     Rejected,
 )
 from gatebook_client.sessions import Session
-from gatebook_client.types import Compensate, EffectResult, Json, Probe, Result, to_undo
+from gatebook_client.types import (
+    Compensate,
+    EffectResult,
+    Json,
+    PlannedEffect,
+    Probe,
+    Result,
+    to_undo,
+)
 
 S = TypeVar("S", AsyncSession, Session)
 Target = Mapping[str, str] | Callable[[Json], Mapping[str, str]]
@@ -44,6 +52,16 @@ class CurrentCall:
 
 
 _current_call: ContextVar[CurrentCall | None] = ContextVar("gatebook_current_call", default=None)
+
+
+@contextmanager
+def make_current(call: CurrentCall) -> Iterator[None]:
+    """Make a call current while its tool runs."""
+    token = _current_call.set(call)
+    try:
+        yield
+    finally:
+        _current_call.reset(token)
 
 
 def get_current_call() -> CurrentCall:
@@ -117,6 +135,15 @@ class Held:
     until_us: int | None = None
     error: Exception | None = field(default=None, compare=False)
 
+    @property
+    def next_step(self) -> str:
+        """What a model reads that can only make the call again: why, where, and what to do."""
+        where = f" People decide at {self.gate_url}." if self.gate_url else ""
+        return (
+            f"{self.message.rstrip('.')}. The call was not executed.{where} After that, make"
+            " exactly this call again; it then runs once."
+        )
+
     def to_json(self) -> Json:
         """Return what the framework keeps and shows with the interrupted call."""
         return {
@@ -141,6 +168,30 @@ class Denied:
 
 
 Outcome = Done | Held | Denied
+
+
+@dataclass
+class BegunCall:
+    """A call with permission whose tool runs elsewhere. Its result is reported once.
+
+    While nothing is reported, it may have happened.
+    """
+
+    current: CurrentCall
+    _returned: "asyncio.Future[Any]"
+    _performing: "asyncio.Task[Outcome]"
+
+    async def report(self, value: Any) -> Outcome:
+        """Report what the tool returned, or by a `BaseException` what it raised.
+
+        Later reports change nothing. Raises that error, or an error of the report.
+        """
+        if not self._returned.done():
+            if isinstance(value, BaseException):
+                self._returned.set_exception(value)
+            else:
+                self._returned.set_result(value)
+        return await asyncio.shield(self._performing)
 
 
 @dataclass
@@ -259,6 +310,74 @@ class ToolCalls(Generic[S]):
                 return read_error(str(how["tool"]), error)
         return self._finish(identity, effect, act)
 
+    async def begin(
+        self: "ToolCalls[AsyncSession]",
+        name: str,
+        arguments: Any,
+        *,
+        call_id: str,
+        meta: Mapping[str, Any] | None = None,
+    ) -> BegunCall | Outcome:
+        """Perform a call whose tool runs elsewhere: return it as soon as that may run.
+
+        Otherwise return the outcome, as `perform` does.
+        """
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Future[CurrentCall] = loop.create_future()
+        returned: asyncio.Future[Any] = loop.create_future()
+
+        async def await_report() -> Any:
+            begun.set_result(get_current_call())
+            return await returned
+
+        performing = asyncio.ensure_future(
+            self.perform(name, arguments, await_report, call_id=call_id, meta=meta)
+        )
+        try:
+            either: set[asyncio.Future[Any]] = {begun, performing}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            performing.cancel()
+            raise
+        if begun.done():
+            return BegunCall(begun.result(), returned, performing)
+        return performing.result()
+
+    async def find_wait(
+        self: "ToolCalls[AsyncSession]", name: str, arguments: Any, call_id: str
+    ) -> Held | None:
+        """Plan a call, and return what people must decide first; None if `perform` may be called.
+
+        Raises every NotYet that no person ends.
+        """
+        how = self.describe_call(name, arguments)
+        try:
+            await self.check_change_request(call_id)
+            planned = await self.session.plan(**how, call_id=call_id)
+        except PermissionRefused:
+            return None
+        except NotYet as error:
+            outcome = read_error(how["tool"], error)
+            return outcome if isinstance(outcome, Held) else None
+        if planned.answer != "wait" or await self._is_done_unheard(planned):
+            return None
+        self._held.add(call_id)
+        sentence = f"{planned.handle} is not approved yet; nothing was begun."
+        gate, url = planned.gate, planned.gate_url
+        not_yet = NotYet(sentence, planned.effect, reason="people", gate=gate, gate_url=url)
+        return Held("people", sentence, planned.effect, gate, url, error=not_yet)
+
+    async def _is_done_unheard(self: "ToolCalls[AsyncSession]", planned: PlannedEffect) -> bool:
+        """Return whether an earlier process did the same call, and its model got no result.
+
+        `perform` finds that, so nobody needs to be asked.
+        """
+        done = (await self.session.resume())["done"]
+        return any(
+            effect.get("unheard") and effect.get("intent_digest") == planned.intent_digest
+            for effect in done
+        )
+
     async def check_change_request(self: "ToolCalls[AsyncSession]", call_id: str) -> None:
         """Raise PermissionRefused if people have requested changes to a call.
 
@@ -304,13 +423,11 @@ class ToolCalls(Generic[S]):
     def _run_call(self, act: _Act, remote_key: str) -> Iterator[CurrentCall]:
         """Make the call current while the tool runs, and keep an error that says it failed."""
         call = CurrentCall(remote_key)
-        token = _current_call.set(call)
-        try:
-            yield call
-        except self.failures as error:
-            act.failure = error
-        finally:
-            _current_call.reset(token)
+        with make_current(call):
+            try:
+                yield call
+            except self.failures as error:
+                act.failure = error
 
     def _read_result(self, act: _Act, call: CurrentCall) -> Result:
         if act.failure is not None:
