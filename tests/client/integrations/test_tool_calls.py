@@ -7,6 +7,7 @@ from typing import Any
 import gatebook_client as gatebook
 import pytest
 from gatebook_client.integrations.tool_calls import (
+    BegunCall,
     Denied,
     Done,
     GatedTool,
@@ -170,3 +171,74 @@ def test_a_description_has_the_names_of_gatebook() -> None:
     }
     assert calls.describe_call("other", {})["tool"] == "other"
     assert (calls.is_gated("look"), calls.is_gated("a")) == (False, True)
+
+
+def test_a_call_whose_tool_runs_elsewhere_is_reported_once(ledger: FakeGatebook) -> None:
+    async def work() -> None:
+        async with ledger.async_session("a", end_on_exit=False) as s:
+            calls = ToolCalls(s, TOOLS, failures=(KeyError,))
+            begun = await calls.begin("send_mail", {"to": "ada"}, call_id="c1")
+            assert isinstance(begun, BegunCall)
+            assert begun.current.remote_key
+            assert (await s.find_effect(call_id="c1")).state == "dispatched"
+            done = await begun.report("sent")
+            assert isinstance(done, Done)
+            assert (done.value, await begun.report("again")) == ("sent", done)
+            again = await calls.begin("send_mail", {"to": "ada"}, call_id="c1")
+            assert isinstance(again, Done)
+            assert (again.again, again.stored_result) == (True, "sent")
+            failing = await calls.begin("send_mail", {"to": "eve"}, call_id="c2")
+            assert isinstance(failing, BegunCall)
+            with pytest.raises(KeyError):
+                await failing.report(KeyError("no Eve"))
+            assert (await s.result(call_id="c2")).outcome == "error"
+            rejected = await calls.begin("send_mail", {"to": "bob"}, call_id="c3")
+            assert isinstance(rejected, BegunCall)
+            assert isinstance(await rejected.report(gatebook.Rejected("no Bob")), Denied)
+            ledger.go_down()
+            with pytest.raises(gatebook.ServerUnavailable):
+                await calls.begin("send_mail", {"to": "joe"}, call_id="c4")
+
+    run(work())
+
+
+def test_a_call_that_nobody_reports_is_not_begun_again(ledger: FakeGatebook) -> None:
+    ledger.declare_tool("page.put", "opaque")
+
+    async def work() -> None:
+        s = await ledger.async_session("a", end_on_exit=False)
+        calls = ToolCalls(s, TOOLS)
+        begun = await calls.begin("page.put", {}, call_id="c1")
+        assert isinstance(begun, BegunCall)
+        later = await ledger.async_session("a", end_on_exit=False, takeover=True)
+        unknown = await ToolCalls(later, TOOLS).begin("page.put", {}, call_id="c1")
+        assert isinstance(unknown, Held)
+        assert unknown.reason == "outcome"
+        with pytest.raises(gatebook.LeaseLost):
+            await begun.report("put")
+
+    run(work())
+
+
+def test_what_a_call_waits_for_is_known_without_beginning_it(ledger: FakeGatebook) -> None:
+    ledger.declare_tool("mail.send", "opaque", needs_approval=True)
+
+    async def work() -> None:
+        async with ledger.async_session("a", end_on_exit=False) as s:
+            calls = ToolCalls(s, TOOLS)
+            how: Any = ("send_mail", {"to": "ada"}, "c1")
+            held = await calls.find_wait(*how)
+            assert held is not None
+            assert (held.reason, bool(held.gate)) == ("people", True)
+            assert "make exactly this call again" in held.next_step
+            ledger.answer_gates("approved")
+            assert await calls.find_wait(*how) is None
+            assert (await s.find_effect(call_id="c1")).state == "planned"
+            other: Any = ("send_mail", {"to": "eve"}, "c2")
+            assert await calls.find_wait(*other) is not None
+            ledger.answer_gates("denied")
+            assert await calls.find_wait(*other) is None
+            denied = await calls.begin("send_mail", {"to": "eve"}, call_id="c2")
+            assert isinstance(denied, Denied)
+
+    run(work())
