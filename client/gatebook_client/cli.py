@@ -16,6 +16,10 @@ SEPARATE_COMMANDS: dict[str, tuple[str, str]] = {
         "gatebook_client.mcp_permissions_command",
         "serve the permission prompt of Claude Code",
     ),
+    "codex-approvals": (
+        "gatebook_client.codex_approvals_command",
+        "answer the approval requests of the Codex app-server",
+    ),
     "mcp-proxy": ("gatebook_client.mcp_proxy_command", "hold the tool calls of an MCP server"),
 }
 

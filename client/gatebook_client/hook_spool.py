@@ -6,6 +6,7 @@ them first, oldest first. Standard library only.
 
 import fcntl
 import os
+import sys
 import time
 
 from gatebook_client.connections import get_state_folder, write_private_file
@@ -82,3 +83,8 @@ def deliver_reports(folder: str, send: "Callable[[str, bytes], int]") -> bool:
         return not list_reports(folder)
     finally:
         os.close(descriptor)
+
+
+def print_warning(sentence: str) -> None:
+    """Print a sentence about reports on standard error."""
+    sys.stderr.write(f"gatebook: {sentence}\n")

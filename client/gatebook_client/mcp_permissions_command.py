@@ -14,13 +14,12 @@ import re
 import secrets
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
+from gatebook_client.call_permissions import CallDenied, CallPermissions
 from gatebook_client.connections import load_connection
-from gatebook_client.git_facts import read_git_facts
 from gatebook_client.json_rpc import (
     INVALID_PARAMS,
     METHOD_MISSING,
@@ -32,18 +31,13 @@ from gatebook_client.json_rpc import (
     make_text_result,
     parse_line,
 )
-from gatebook_client.plain_http import RequestFailed, parse_object, send_request
+from gatebook_client.plain_http import RequestFailed
 
 TOOL_NAME = "permission"
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-TIMEOUT_S = 20.0
-LONG_POLL_S = 45
-PAUSE_S = 2.0
 MAX_TRANSCRIPTS = 20  # newest ones that are searched for the session of a call
 TAIL_BYTES = 512 * 1024
 _PROMPT = re.compile(rb'"promptId":"([0-9A-Za-z-]{1,64})"')
-# This tool decides in the place of a person, so only enforced rules and people can allow.
-HOOK_PATH = "/api/v1/hooks/claude-code?permitted=allow"
 TOOL = {
     "name": TOOL_NAME,
     "title": "Permission of Gatebook",
@@ -58,15 +52,6 @@ TOOL = {
         "required": ["tool_name", "input"],
     },
 }
-
-NOTHING_ENFORCED = (
-    "Gatebook enforces no rules in this project, so that nobody permits this call. Nothing was"
-    " executed. Activate a policy in the mode `enforce`."
-)
-
-
-class CallDenied(Exception):
-    """The call may not run; the text is for the model."""
 
 
 class PermissionServer:
@@ -159,7 +144,10 @@ class PermissionServer:
             )
 
     def _decide(
-        self, arguments: dict[str, Any], cancelled: threading.Event, report_wait: Any
+        self,
+        arguments: dict[str, Any],
+        cancelled: threading.Event,
+        report_wait: Callable[[str], None],
     ) -> dict[str, Any]:
         """Return the answer for Claude Code, after people decided where they must."""
         tool_name, tool_input = arguments.get("tool_name"), arguments.get("input")
@@ -168,87 +156,19 @@ class PermissionServer:
         url, token = load_connection(self.options.connection)
         call_id = arguments.get("tool_use_id")
         call_id = call_id if isinstance(call_id, str) else f"call_{secrets.token_hex(8)}"
-        folder = str(Path.cwd())
         session, prompt = find_call(call_id)
-        session = self.options.session or session or self.own_session
-        until = None if self.options.wait is None else time.monotonic() + self.options.wait
-        facts = read_git_facts(folder)
-        while True:
-            hook = {
-                "session_id": session,
-                "cwd": folder,
-                "hook_event_name": "PreToolUse",
-                "tool_name": tool_name,
-                "tool_input": tool_input,
-                "tool_use_id": call_id,
-                **({"prompt_id": prompt} if prompt else {}),
-                "gatebook": facts
-                | {"delivery": secrets.token_hex(16), "occurred_us": time.time_ns() // 1000},
-            }
-            decision, reason, changed = _ask_gatebook(url, token, hook)
-            if decision == "none":
-                raise CallDenied(NOTHING_ENFORCED)
-            if decision == "allow":
-                return {
-                    "behavior": "allow",
-                    "updatedInput": tool_input if changed is None else changed,
-                }
-            effect = _find_effect(url, token, session, call_id)
-            if effect is None or effect.get("permission") != "pending":
-                raise CallDenied(reason or "Gatebook refuses the call.")
-            if until is not None and time.monotonic() >= until:
-                raise CallDenied(reason)
-            report_wait(f"{effect.get('handle')} waits for approval")
-            if cancelled.is_set():
-                raise CallDenied("The request was cancelled.")
-            _await_ruling(url, token, effect, until)
-
-
-def _ask_gatebook(
-    url: str, token: str, hook: dict[str, Any]
-) -> tuple[str, str, dict[str, Any] | None]:
-    """Return decision, reason and changed input. Raises CallDenied for what is not understood."""
-    status, body = send_request(
-        "POST", url, HOOK_PATH, token=token, body=json.dumps(hook).encode(), timeout_s=TIMEOUT_S
-    )
-    output = parse_object(body).get("hookSpecificOutput")
-    if status != 200 or not isinstance(output, dict) or output.get("hookEventName") != "PreToolUse":
-        raise CallDenied(f"The answer of Gatebook is not understood (HTTP {status}).")
-    decision = output.get("permissionDecision", "none")
-    if decision not in ("allow", "deny", "defer", "none"):
-        raise CallDenied(f"The answer of Gatebook is not understood ({decision}).")
-    changed = output.get("updatedInput")
-    reason = str(output.get("permissionDecisionReason") or "")
-    return decision, reason, changed if isinstance(changed, dict) else None
-
-
-def _find_effect(url: str, token: str, session: str, call_id: str) -> dict[str, Any] | None:
-    """Return the newest effect of a call, or None."""
-    query = f"session={quote(session, safe='')}&call_id={quote(call_id, safe='')}&limit=1"
-    status, body = send_request(
-        "GET", url, f"/api/v1/effects?{query}", token=token, timeout_s=TIMEOUT_S
-    )
-    items = parse_object(body).get("items")
-    if status != 200 or not isinstance(items, list) or not items:
-        return None
-    return items[0] if isinstance(items[0], dict) else None
-
-
-def _await_ruling(url: str, token: str, effect: dict[str, Any], until: float | None) -> None:
-    """Wait until people rule on the gate of an effect, for one long poll at most."""
-    left_s = LONG_POLL_S if until is None else max(min(LONG_POLL_S, until - time.monotonic()), 0)
-    gate = effect.get("gate")
-    started = time.monotonic()
-    if isinstance(gate, dict):
-        path = f"/api/v1/gates/{gate['id']}"
-        timeout_s = left_s + TIMEOUT_S
-        _, body = send_request("GET", url, path, token=token, timeout_s=TIMEOUT_S)
-        current = parse_object(body)
-        if current.get("status") == "pending" and not current.get("stopped"):
-            path += f"?wait={int(left_s)}&since={current.get('version', 0)}"
-            send_request("GET", url, path, token=token, timeout_s=timeout_s)
-    if time.monotonic() - started < PAUSE_S:
-        time.sleep(min(PAUSE_S, left_s))
+        call = {
+            "session_id": self.options.session or session or self.own_session,
+            "cwd": str(Path.cwd()),
+            "tool_name": tool_name,
+            "tool_input": tool_input,
+            "tool_use_id": call_id,
+            **({"prompt_id": prompt} if prompt else {}),
+        }
+        changed = CallPermissions("claude-code", url, token).await_permission(
+            call, wait_s=self.options.wait, cancelled=cancelled, report_wait=report_wait
+        )
+        return {"behavior": "allow", "updatedInput": tool_input if changed is None else changed}
 
 
 def find_call(call_id: str) -> tuple[str, str]:

@@ -1,0 +1,556 @@
+"""`gatebook codex-approvals`: answer the approval requests of `codex app-server`.
+
+Stands between a client of the app-server and the app-server, on standard input and output. What
+Codex asks to run is planned in Gatebook, waits for people, and is dispatched when it is accepted.
+Everything else passes byte for byte. Without permission, without Gatebook, or with a message that
+is not understood, Codex gets a decline.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from gatebook_client.call_permissions import CallDenied, CallPermissions
+from gatebook_client.codex_calls import (
+    COMMAND_REQUEST,
+    ELICITATION,
+    ITEM_TYPES,
+    PATCH_REQUEST,
+    ApprovalRequest,
+    build_approval_request,
+    build_item_call,
+    build_report,
+    build_terminal_call,
+    cut_off_report,
+    deny_report,
+    is_tool_elicitation,
+)
+from gatebook_client.connections import NAME_ENV_NAME, load_connection
+from gatebook_client.hook_reports import HookReports
+from gatebook_client.json_rpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    LineWriter,
+    Unreadable,
+    is_response,
+    make_error,
+    parse_line,
+    request_key,
+)
+from gatebook_client.mcp_upstream import CommandUpstream, Upstream, print_error
+from gatebook_client.plain_http import RequestFailed
+from gatebook_client.types import Json
+
+REPORTS_WITHIN_S: Final = 20.0
+STEER_WITHIN_S: Final = 2.0
+MAX_ITEMS: Final = 2_000  # open items that are kept
+MAX_TEXT: Final = 4_000  # characters of words for the model
+ASKS_ALWAYS: Final = "untrusted"  # Codex asks for all but commands that it knows to only read
+DEFAULT_COMMAND: Final = (
+    *("codex", "app-server", "-c", f'approval_policy="{ASKS_ALWAYS}"'),
+    *("-c", 'approvals_reviewer="user"'),
+)
+_BEGINNINGS: Final = ("thread/start", "thread/resume", "thread/fork", "turn/start")
+_POLICY_FIELDS: Final = {"approvalPolicy": ASKS_ALWAYS, "approvalsReviewer": "user"}
+# Notifications without which the outcome of a call cannot be recorded.
+_NEEDED: Final = frozenset(
+    {
+        *("item/started", "item/completed", "item/fileChange/patchUpdated", "turn/started"),
+        *("serverRequest/resolved", "thread/started", "item/commandExecution/terminalInteraction"),
+    }
+)
+# Requests that Gatebook cannot hold: what they grant has no single call.
+_DECLINED: Final[dict[str, Json]] = {
+    "item/permissions/requestApproval": {"permissions": {}, "scope": "turn"},
+    "execCommandApproval": {"decision": "denied"},
+    "applyPatchApproval": {"decision": "denied"},
+}
+
+
+class OpenItem:
+    """The requests of one item of a thread: calls that were asked for and that were accepted."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.accepted: list[ApprovalRequest] = []
+
+
+class CodexProxy:
+    """Stands between one client and one app-server."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        writer: LineWriter,
+        permissions: CallPermissions,
+        options: argparse.Namespace,
+    ) -> None:
+        self.upstream = upstream
+        self.writer = writer
+        self.permissions = permissions
+        self.options = options
+        name = options.connection or os.environ.get(NAME_ENV_NAME, "")
+        self.reports = HookReports(
+            *("codex", permissions.url, permissions.token, name),
+            on_answer=self._take_report_answer,
+        )
+        self._items: dict[tuple[str, str], Json] = {}
+        self._requests: dict[tuple[str, str], OpenItem] = {}
+        self._pending: dict[str, threading.Event] = {}  # requests of Codex that wait
+        self._forwarded: set[str] = set()  # requests of Codex that the client answers
+        self._own: dict[str, threading.Event] = {}  # requests of this proxy
+        self._own_prefix = f"gatebook-{secrets.token_hex(8)}-"
+        self._own_count = 0
+        self._resuming: set[str] = set()  # requests of the client that continue a thread
+        self._resumed: set[str] = set()  # threads whose model does not know what happened
+        self._parents: dict[str, str] = {}  # of the threads of subagents
+        self._opted_out: set[str] = set()
+        self._typed = 0
+        self._lock = threading.Lock()
+        self.ended = threading.Event()  # Codex ended
+
+    # From the client.
+
+    def take_client_line(self, line: bytes) -> None:
+        """Forward a line of the client, with the policy under which Codex asks."""
+        try:
+            message = parse_line(line)
+        except Unreadable as error:
+            sentence = f"Gatebook did not forward a message that it cannot read: {error}"
+            self.writer.write_json(make_error(None, PARSE_ERROR, sentence))
+            return
+        if not isinstance(message, dict):
+            sentence = "Gatebook forwards one message per line."
+            self.writer.write_json(make_error(None, INVALID_REQUEST, sentence))
+            return
+        if "method" not in message:
+            self._forward_answer(message, line)
+            return
+        identity = message.get("id")
+        if isinstance(identity, str) and identity.startswith(self._own_prefix):
+            sentence = "This id is in use. Choose another one."
+            self.writer.write_json(make_error(identity, INVALID_REQUEST, sentence))
+            return
+        if message["method"] in ("thread/resume", "thread/fork") and "id" in message:
+            self._resuming.add(request_key(identity))
+        changed = not self.options.keep_policy and enforce_policy(message)
+        changed = self._keep_notifications(message) or changed
+        self._forward(json.dumps(message).encode() if changed else line, message)
+
+    def _forward_answer(self, message: Json, line: bytes) -> None:
+        """Forward an answer to a request that the client has got; no other one."""
+        key = request_key(message.get("id"))
+        with self._lock:
+            is_expected = key in self._forwarded
+            self._forwarded.discard(key)
+        if is_expected:
+            self._forward(line, message)
+        else:
+            print_error("an answer of the client to a request of Codex was not forwarded")
+
+    def _keep_notifications(self, message: Json) -> bool:
+        """Leave the needed notifications on; return whether the message was changed."""
+        if message["method"] != "initialize" or not isinstance(message.get("params"), dict):
+            return False
+        capabilities = message["params"].get("capabilities")
+        names = capabilities.get("optOutNotificationMethods") if capabilities else None
+        if not isinstance(names, list) or not _NEEDED.intersection(map(str, names)):
+            return False
+        self._opted_out = set(_NEEDED.intersection(map(str, names)))
+        capabilities["optOutNotificationMethods"] = [
+            name for name in names if name not in self._opted_out
+        ]
+        return True
+
+    def _forward(self, line: bytes, message: Json) -> None:
+        try:
+            self.upstream.send(line)
+        except (OSError, ValueError):
+            if "id" in message and "method" in message:
+                error = make_error(message["id"], -32000, "Codex has ended.")
+                self.writer.write_json(error)
+
+    # From Codex.
+
+    def take_server_line(self, line: bytes) -> None:
+        """Forward a line of Codex, answer it, or keep what it says about a call."""
+        try:
+            message = parse_line(line)
+            if not isinstance(message, dict):
+                raise Unreadable("it is no object")
+        except Unreadable as error:
+            print_error(f"a message of Codex was not forwarded, because it is unreadable: {error}")
+            return
+        if "method" in message and "id" in message:
+            self._take_request(message, line)
+            return
+        if "method" not in message:
+            if self._take_response(message):
+                return
+        else:
+            try:
+                self._take_notification(message)
+            except (AttributeError, KeyError, TypeError, CallDenied) as error:
+                print_error(f"{message['method']} is not understood: {error!r}")
+            if message["method"] in self._opted_out:
+                return
+        self.writer.write(line)
+
+    def take_server_end(self) -> None:
+        """Stop waiting: Codex runs nothing any more."""
+        self.ended.set()
+        with self._lock:
+            for event in (*self._pending.values(), *self._own.values()):
+                event.set()
+
+    def _take_request(self, message: Json, line: bytes) -> None:
+        method, identity = message["method"], message["id"]
+        params = message.get("params")
+        params = params if isinstance(params, dict) else {}
+        is_call = method in (COMMAND_REQUEST, PATCH_REQUEST) or (
+            method == ELICITATION and is_tool_elicitation(params)
+        )
+        if is_call:
+            cancelled = threading.Event()
+            with self._lock:
+                self._pending[request_key(identity)] = cancelled
+            threading.Thread(
+                target=self._answer_request,
+                args=(identity, method, params, cancelled),
+                name=f"approval {identity}",
+                daemon=True,
+            ).start()
+        elif method in _DECLINED:
+            self._answer(identity, _DECLINED[method])
+            self._warn(params.get("threadId"), f"Gatebook permits single calls, no {method}.")
+        elif "approv" in str(method).lower():
+            sentence = f"Gatebook does not know {method}. Nothing is approved."
+            with suppress(OSError, ValueError):
+                self.upstream.send(
+                    json.dumps(make_error(identity, INVALID_REQUEST, sentence)).encode()
+                )
+            self._warn(params.get("threadId"), sentence)
+        else:
+            with self._lock:
+                self._forwarded.add(request_key(identity))
+            self.writer.write(line)
+
+    def _take_response(self, message: Json) -> bool:
+        """Keep an answer to this proxy; return whether the client must not get it."""
+        key = request_key(message.get("id"))
+        with self._lock:
+            own = self._own.pop(key, None)
+        if own is not None:
+            own.set()
+            return True
+        if key in self._resuming:
+            self._resuming.discard(key)
+            result = message.get("result") if is_response(message) else None
+            thread = result.get("thread") if isinstance(result, dict) else None
+            if isinstance(thread, dict):
+                self._resumed.add(str(thread.get("id")))
+        return False
+
+    def _take_notification(self, message: Json) -> None:
+        method, params = message["method"], message.get("params") or {}
+        if method == "serverRequest/resolved":
+            with self._lock:
+                event = self._pending.get(request_key(params["requestId"]))
+            if event is not None:
+                event.set()
+        elif method == "thread/started":
+            parent = params["thread"].get("parentThreadId")
+            if isinstance(parent, str):
+                self._parents[str(params["thread"]["id"])] = parent
+        elif method == "turn/started" and params["threadId"] in self._resumed:
+            self._resumed.discard(params["threadId"])
+            arguments = (params["threadId"], params["turn"]["id"])
+            threading.Thread(target=self._describe_past, args=arguments, daemon=True).start()
+        elif method == "item/started" and params["item"]["type"] in ITEM_TYPES:
+            with self._lock:
+                self._items[params["threadId"], params["item"]["id"]] = params["item"]
+                while len(self._items) > MAX_ITEMS:
+                    self._items.pop(next(iter(self._items)))
+        elif method == "item/fileChange/patchUpdated":
+            item = self._items.get((params["threadId"], params["itemId"]))
+            if item is not None:
+                item["changes"] = params["changes"]
+        elif method == "item/commandExecution/terminalInteraction":
+            self._typed += 1
+            call = build_terminal_call(params, self._typed)
+            if call is not None:
+                report = call | {"hook_event_name": "PostToolUse", "tool_response": {}}
+                self.reports.add(self._name_session(report))
+        elif method == "item/completed" and params["item"]["type"] in ITEM_TYPES:
+            self._report_item(params["threadId"], params["turnId"], params["item"])
+
+    def _report_item(self, thread: str, turn: str, item: Json) -> None:
+        """Report how the calls of an item ended."""
+        place = (thread, item["id"])
+        with self._lock:
+            self._items.pop(place, None)
+            opened = self._requests.pop(place, None)
+        if opened is None:
+            call = build_item_call(thread, turn, item)  # Codex did not ask
+            report = None if call is None else build_report(call, item, was_permitted=False)
+            if report is not None:
+                self.reports.add(self._name_session(report))
+            return
+        for request in opened.accepted:
+            # Parts of a command, and hosts that it may reach, have no exit code of their own.
+            is_whole = request.is_whole or item.get("status") == "declined"
+            ended = item if is_whole else item | {"exitCode": None, "status": "completed"}
+            report = build_report(request.call, ended, was_permitted=True)
+            if report is not None:
+                self.reports.add(report)
+
+    # Approvals.
+
+    def _answer_request(
+        self, identity: object, method: str, params: Json, cancelled: threading.Event
+    ) -> None:
+        """Answer one request for an approval. Whatever goes wrong, it is declined."""
+        decline: Json = {"action" if method == ELICITATION else "decision": "decline"}
+        words = ""
+        try:
+            request = self._open_request(method, params)
+            self._decide(identity, request, cancelled)
+            return
+        except CallDenied as denial:
+            words = str(denial)
+        except (RequestFailed, ValueError, OSError) as error:
+            words = f"Gatebook cannot be asked ({error}). Nothing was executed."
+        except Exception as error:
+            words = f"The approval failed ({error!r}). Nothing was executed."
+        finally:
+            with self._lock:
+                self._pending.pop(request_key(identity), None)
+        if cancelled.is_set():
+            return
+        self._warn(params.get("threadId"), words)
+        self._write_to_model(params.get("threadId"), params.get("turnId"), words)
+        self._answer(identity, decline)
+
+    def _open_request(self, method: str, params: Json) -> ApprovalRequest:
+        """Return what Codex asks for, and end the run that the request repeats."""
+        place = (str(params.get("threadId")), str(params.get("itemId")))
+        with self._lock:
+            opened = self._requests.get(place)
+            earlier = opened.calls if opened else []
+            request = build_approval_request(method, params, self._items, earlier)
+            opened = self._requests.setdefault((place[0], request.item), OpenItem())
+            opened.calls.append(request.call["tool_use_id"])
+            ended = opened.accepted if request.is_repetition else []
+            if request.is_repetition:
+                opened.accepted = []
+        for repeated in ended:
+            words = "Codex asks to run the call again, and did not report how it ended."
+            self.reports.add(cut_off_report(repeated.call, words))
+        return request._replace(call=self._name_session(request.call))
+
+    def _name_session(self, call: Json) -> Json:
+        """Return a hook whose session is that of the thread: a child, for a subagent."""
+        thread = call["session_id"]
+        parent = self._parents.get(str(thread))
+        return call if parent is None else call | {"session_id": parent, "agent_id": thread}
+
+    def _decide(
+        self, identity: object, request: ApprovalRequest, cancelled: threading.Event
+    ) -> None:
+        """Accept a request that Gatebook permits. Raises for any other."""
+        call, thread = request.call, request.call["session_id"]
+        shown: list[str] = []
+
+        def report_wait(sentence: str) -> None:
+            if sentence not in shown:
+                shown.append(sentence)
+                self._warn(thread, f"Gatebook: {sentence}")
+
+        # What ran before is settled first: it may be the same call.
+        if not self.reports.wait(REPORTS_WITHIN_S):
+            raise CallDenied("Gatebook does not take reports now. Nothing was executed.")
+        try:
+            changed = self.permissions.await_permission(
+                call,
+                wait_s=self.options.wait,
+                needs_person=request.needs_person,
+                cancelled=cancelled,
+                report_wait=report_wait,
+            )
+        except RequestFailed as error:
+            if error.sent:  # it may have been permitted, and the answer got lost
+                self.reports.add(deny_report(call, f"declined: Gatebook did not answer ({error})"))
+            raise
+        words = ""
+        if cancelled.is_set() or self.ended.is_set():
+            words = "Codex withdrew its request before the answer."
+        elif changed is not None:
+            words = "Codex cannot run another command than the one that it asked for."
+        if words:
+            self.reports.add(deny_report(call, words))
+            raise CallDenied(words)
+        place = (str(call.get("agent_id") or thread), request.item)
+        with self._lock:
+            self._requests.setdefault(place, OpenItem()).accepted.append(request)
+        if not self._answer(identity, request.accept):
+            with self._lock:
+                self._requests.pop(place, None)
+            self.reports.add(deny_report(call, "Codex ended before it got the answer."))
+
+    def _answer(self, identity: object, result: Json) -> bool:
+        """Answer a request of Codex; return whether it could be sent."""
+        try:
+            self.upstream.send(json.dumps({"id": identity, "result": result}).encode())
+        except (OSError, ValueError):
+            return False
+        return True
+
+    # Words for people and for the model.
+
+    def _warn(self, thread: object, sentence: str) -> None:
+        """Show a sentence to the user of the client."""
+        message = {"method": "warning", "params": {"threadId": thread, "message": sentence}}
+        with suppress(OSError):
+            self.writer.write_json(message)
+
+    def _write_to_model(self, thread: object, turn: object, words: str) -> None:
+        """Add words to the turn: a decline has none of its own."""
+        if self.ended.is_set() or not words:
+            return
+        answered = threading.Event()
+        with self._lock:
+            self._own_count += 1
+            identity = f"{self._own_prefix}{self._own_count}"
+            self._own[request_key(identity)] = answered
+        params = {
+            "threadId": thread,
+            "expectedTurnId": turn,
+            "input": [{"type": "text", "text": words[:MAX_TEXT]}],
+        }
+        with suppress(OSError, ValueError):
+            request = {"id": identity, "method": "turn/steer", "params": params}
+            self.upstream.send(json.dumps(request).encode())
+            answered.wait(STEER_WITHIN_S)
+
+    def _describe_past(self, thread: str, turn: str) -> None:
+        """Tell the model of a continued thread which of its calls have no result."""
+        hook = {"hook_event_name": "SessionStart", "session_id": thread, "source": "resume"}
+        try:
+            answer = self.permissions.send_hook(hook | {"turn_id": turn})
+        except (RequestFailed, ValueError, CallDenied) as error:
+            print_error(f"Gatebook cannot be asked about earlier calls: {error}")
+            return
+        output = answer.get("hookSpecificOutput")
+        context = output.get("additionalContext") if isinstance(output, dict) else None
+        if isinstance(context, str) and context:
+            self._warn(thread, context[:MAX_TEXT])
+            self._write_to_model(thread, turn, context)
+
+    def _take_report_answer(self, report: Json, answer: Json) -> None:
+        """Show what Gatebook says about a report, such as a call without permission."""
+        sentence = answer.get("systemMessage")
+        if isinstance(sentence, str) and sentence:
+            self._warn(report.get("agent_id") or report["session_id"], sentence)
+
+    def close(self) -> int:
+        """End Codex, send what it reported, and return its exit code."""
+        with self._lock:
+            for event in self._pending.values():
+                event.set()
+        code = self.upstream.close()
+        self.ended.wait(1)
+        if not self.reports.wait(REPORTS_WITHIN_S):
+            print_error("some results were not reported; the effects stay without an outcome")
+        return code
+
+
+def enforce_policy(message: Json) -> bool:
+    """Set the policy under which Codex asks; return whether the message was changed."""
+    params = message.get("params")
+    if not isinstance(params, dict):
+        if message["method"] != "thread/start":
+            return False
+        params = message["params"] = {}
+    named = [name for name in _POLICY_FIELDS if params.get(name) is not None]
+    if message["method"] not in _BEGINNINGS and not named:
+        return False
+    before = json.dumps(params)
+    params.update(_POLICY_FIELDS)
+    config = params.get("config")
+    if isinstance(config, dict):
+        for name in ("approval_policy", "approvals_reviewer"):
+            config.pop(name, None)
+    return json.dumps(params) != before
+
+
+def main(arguments: list[str]) -> int:
+    """Run the proxy until the client closes standard input; return Codex's exit code."""
+    separator = arguments.index("--") if "--" in arguments else len(arguments)
+    options = _make_parser().parse_args(arguments[:separator])
+    command = arguments[separator + 1 :] or list(DEFAULT_COMMAND)
+    if not arguments[separator + 1 :] and options.keep_policy:
+        command = command[:2]
+    try:
+        url, token = load_connection(options.connection)
+        upstream = CommandUpstream(command)
+    except (ValueError, OSError) as error:
+        print_error(f"{error}. Codex was not started.")
+        return 64
+    proxy = CodexProxy(upstream, LineWriter(), CallPermissions("codex", url, token), options)
+    upstream.start(guard_lines(proxy.take_server_line), proxy.take_server_end)
+    signal.signal(signal.SIGTERM, _raise_exit)
+    try:
+        for line in sys.stdin.buffer:
+            if line.strip():
+                proxy.take_client_line(line)
+    except (KeyboardInterrupt, SystemExit, OSError):
+        pass
+    code = proxy.close()
+    return code if code >= 0 else 128 - code
+
+
+def guard_lines(take: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Return a reader of lines that goes on after a line that it cannot handle."""
+
+    def take_guarded(line: bytes) -> None:
+        try:
+            take(line)
+        except Exception as error:  # Codex waits for an answer, which is no permission
+            print_error(f"a message of Codex could not be handled: {error!r}")
+
+    return take_guarded
+
+
+def _raise_exit(_number: int, _frame: Any) -> None:
+    raise SystemExit
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gatebook codex-approvals",
+        description=(__doc__ or "").partition("\n")[0],
+        usage="gatebook codex-approvals [options] [-- COMMAND …]",
+    )
+    parser.add_argument("--connection", default="", metavar="NAME", help="as in gatebook connect")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=None,
+        metavar="SECONDS",
+        help="maximum wait for people; then the call is declined, and its request stays in the "
+        "inbox; default: no limit",
+    )
+    parser.add_argument(
+        "--keep-policy",
+        action="store_true",
+        help="leave approvalPolicy as client and configuration set it; calls that Codex does not"
+        " ask for are not held",
+    )
+    return parser
