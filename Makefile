@@ -43,7 +43,7 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2 --check
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
-test-agents: .venv/.tests .venv/.client .venv/agents/.installed .venv/agents/frameworks/.installed typescript ## test with the real Claude Code, Codex, Gemini CLI, agent frameworks and scripted models, installed into .venv/agents
+test-agents: .venv/.tests .venv/.client .venv/agents/.installed .venv/agents/frameworks/.installed .venv/agents/recipes/.installed typescript ## test with the real Claude Code, Codex, Gemini CLI, agent frameworks and scripted models, installed into .venv/agents
 	$(BIN)/python -m pytest -q tests/hooks/real $(ARGS)
 	TESTS_KILLS=20 $(BIN)/python -m pytest -q tests/clients tests/client/integrations $(ARGS)
 	MYPYPATH=client $(BIN)/mypy --config-file /dev/null --strict --python-executable .venv/agents/frameworks/bin/python client/gatebook_client/integrations
@@ -139,6 +139,12 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 .venv/agents/frameworks/.installed: tests/client/integrations/frameworks.txt | .venv/bin/python
 	@$(BIN)/python -m venv .venv/agents/frameworks
 	@.venv/agents/frameworks/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
+
+# What the recipes of docs/how-to use, apart from the frameworks.
+.venv/agents/recipes/.installed: tests/client/integrations/recipes.txt | .venv/bin/python
+	@$(BIN)/python -m venv .venv/agents/recipes
+	@.venv/agents/recipes/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
 	@touch $@
 
 # A browser of the system is preferred; as root with apt it is installed, elsewhere playwright fetches one. The headless

@@ -49,6 +49,11 @@ class HookEvent:
         return read_text_field(self.fields, "cwd")
 
     @property
+    def program(self) -> str:
+        """The name of the program that sends the hook, for people."""
+        return to_plain_text(read_text_field(self.facts, "program"), 100) or self.client
+
+    @property
     def occurred_us(self) -> int | None:
         """When the hook fired, as the command `gatebook hook` reports it."""
         moment = self.facts.get("occurred_us")

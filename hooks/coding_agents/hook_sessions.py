@@ -54,7 +54,7 @@ def _open_session(call: Call, event: HookEvent, key: str, parent: str) -> UUID:
     session = lookup.derive_session_id(call.project, key)
     if sessions.lock_session_row(call.project, session, call.received_us, new_effects=0):
         return session
-    labels: dict[str, str] = {"client": event.client}
+    labels: dict[str, str] = {"client": event.program}
     for name in ("agent_type", "model"):
         text = read_text_field(event.fields, name)
         if text and (parent or name != "agent_type"):

@@ -303,7 +303,7 @@ def _plan(case: _Case, effect_key: str, row: EffectRow | None = None) -> Command
 
 def build_call_meta(event: HookEvent, intent: CallIntent) -> dict[str, Any]:
     """Return what people see beside a plan: the client's tool, and where its target is from."""
-    meta: dict[str, Any] = {"client": event.client, "client_tool": event.tool}
+    meta: dict[str, Any] = {"client": event.program, "client_tool": event.tool}
     if intent.sources:
         meta["target_sources"] = intent.sources
     return meta | build_meta(event)

@@ -53,12 +53,17 @@ class Script:
         return {**turn, "calls": calls}
 
 
+def load_module() -> Any:
+    """Load the program of the page as it is."""
+    sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module("program")
+
+
 def load_program() -> Any:
     """Load the program of the page, with a short lease and marks around each delivery."""
     for name in ("session", "async_session"):
         setattr(gatebook, name, partial(getattr(gatebook, name), ttl_s=LEASE_S))
-    sys.path.insert(0, str(Path.cwd()))
-    program: Any = importlib.import_module("program")
+    program = load_module()
     deliver = program.deliver
 
     def deliver_marked(*what: str) -> None:
