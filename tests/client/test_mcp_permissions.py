@@ -42,6 +42,8 @@ class Gatebook:
         self.paths.append(path)
         if path.startswith("/api/v1/hooks/"):
             self.hooks.append(json.loads(body))
+            if self.hooks[-1]["hook_event_name"] != "PreToolUse":
+                return {}
             output = {"hookEventName": "PreToolUse", **self.decisions.pop(0)}
             return {"hookSpecificOutput": output}
         if path.startswith("/api/v1/effects?"):
@@ -126,7 +128,12 @@ def test_where_no_rules_are_enforced_nothing_is_allowed(gatebook: Gatebook, tmp_
     answer, _ = ask(gatebook.url, tmp_path, CALL)
     assert answer["behavior"] == "deny"
     assert "Activate a policy" in answer["message"]
-    assert gatebook.paths == ["/api/v1/hooks/claude-code?permitted=allow"]
+    assert gatebook.paths[0] == "/api/v1/hooks/claude-code?permitted=allow"
+    # Gatebook counts a call that is not held as begun, so it learns that this one did not run.
+    assert [hook["hook_event_name"] for hook in gatebook.hooks] == [
+        "PreToolUse",
+        "PermissionDenied",
+    ]
 
 
 def test_a_replaced_command_is_passed_on(gatebook: Gatebook, tmp_path: Path) -> None:
