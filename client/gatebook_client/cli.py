@@ -20,6 +20,10 @@ SEPARATE_COMMANDS: dict[str, tuple[str, str]] = {
         "gatebook_client.codex_approvals_command",
         "answer the approval requests of the Codex app-server",
     ),
+    "resume-runner": (
+        "gatebook_client.resume_runner_command",
+        "continue what waited when people have ruled",
+    ),
     "mcp-proxy": ("gatebook_client.mcp_proxy_command", "hold the tool calls of an MCP server"),
 }
 
