@@ -10,7 +10,7 @@ from api import endpoint as api_endpoint
 from api import path_converters
 from api.events import cloudevents
 from api.events.schemas import EVENT_SCHEMAS
-from api.openapi import leases, responses, resume, verdicts, working_state
+from api.openapi import foreign_formats, leases, responses, resume, verdicts, working_state
 from api.openapi.operation import Endpoint
 from api.schemas import core
 from api.schemas.messages import ReadMessage, ReportCapacity, SendMessage
@@ -461,9 +461,15 @@ def build_openapi_document() -> dict[str, Any]:
             {"required": [field_name], "properties": {field_name: {"type": "string"}}}
             for field_name in names
         ]
+    described = (*ENDPOINTS, *foreign_formats.FOREIGN_ENDPOINTS)
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(endpoint.path, {})[endpoint.method] = _build_operation(endpoint)
+    for endpoint in foreign_formats.FOREIGN_ENDPOINTS:
+        operation = foreign_formats.complete_operation(endpoint, _build_operation(endpoint))
+        paths[endpoint.path] = {endpoint.method: operation}
+    for path, servers in foreign_formats.PATH_SERVERS.items():
+        paths[path]["servers"] = servers
     return {
         "openapi": "3.1.0",
         "info": {
@@ -474,12 +480,17 @@ def build_openapi_document() -> dict[str, Any]:
         },
         "servers": [{"url": "/api/v1"}],
         "security": [{"token": []}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(endpoint.tag for endpoint in ENDPOINTS)],
+        "tags": [{"name": tag} for tag in dict.fromkeys(endpoint.tag for endpoint in described)],
         "paths": paths,
         "components": {
-            "schemas": {**schemas, **responses.RESPONSE_SCHEMAS},
+            "schemas": {
+                **schemas,
+                **responses.RESPONSE_SCHEMAS,
+                **foreign_formats.FOREIGN_SCHEMAS,
+            },
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "bearerFormat": "gbk_<id>_<secret>"}
+                "token": {"type": "http", "scheme": "bearer", "bearerFormat": "gbk_<id>_<secret>"},
+                **foreign_formats.FOREIGN_SECURITY,
             },
         },
     }

@@ -16,6 +16,7 @@ from api.openapi.document import (
     build_openapi_document,
     get_api_limits,
 )
+from api.openapi.foreign_formats import FOREIGN_ENDPOINTS
 from api.problems import Problem
 
 
@@ -37,7 +38,7 @@ def show_api_page(request: MemberRequest) -> HttpResponse:
     """Show the API as an HTML page."""
     schemas = build_openapi_document()["components"]["schemas"]
     groups: dict[str, list[dict[str, Any]]] = {}
-    for endpoint in ENDPOINTS:
+    for endpoint in (*ENDPOINTS, *FOREIGN_ENDPOINTS):
         fields = (
             _list_fields(endpoint.shape.__name__, schemas) if endpoint.shape is not None else []
         )

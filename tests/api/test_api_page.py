@@ -8,6 +8,7 @@ from playwright.sync_api import Page
 
 from accounts.models import Membership, Person, Project
 from api.openapi.document import ENDPOINTS, ERROR_DESCRIPTIONS, build_openapi_document
+from api.openapi.foreign_formats import FOREIGN_ENDPOINTS
 from api.schemas.core import REPORTED
 from tests.api.api_client import Caller
 from tests.config.server import Server
@@ -24,7 +25,7 @@ def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
     answer = browser.get("/docs/api/")
     assert answer.status_code == 200
     text = answer.content.decode()
-    for endpoint in ENDPOINTS:
+    for endpoint in (*ENDPOINTS, *FOREIGN_ENDPOINTS):
         assert f"<code>{endpoint.method.upper()} {endpoint.path}</code>" in text
         if endpoint.shape is not None:
             for field in build_openapi_document()["components"]["schemas"][endpoint.shape.__name__][
