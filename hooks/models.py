@@ -13,7 +13,8 @@ from ledger.models import Effect
 from ledger.states import CODE_HOSTS
 
 EVENT_KINDS = ("push", "pull_request", "comment", "deployment", "run", "check")
-# open: waits for an effect. outside: a finding. unmatched: no effect, and by nobody's identity.
+# open: waits for an effect. outside: a finding. unmatched: no effect, and the sender is no agent's
+# identity.
 EVENT_STATUSES = ("open", "matched", "ambiguous", "outside", "unmatched")
 # confirmed: folded into the effect. evidence: shown only. contradicts: the record says otherwise.
 # candidate: one of several, or unsure. undispatched: planned, but never dispatched.

@@ -339,7 +339,7 @@ def read_api_call(
 def read_code(
     arguments: _Arguments, effect: str, context: CommandContext
 ) -> tuple[_Arguments, str]:
-    """Tell the code of an interpreter; code that can reach outside runs what nobody knows."""
+    """Tell the code of an interpreter; code that can reach outside counts as unknown."""
     code = arguments.get("code")
     if arguments.get("version") is True:
         return arguments, READS
@@ -541,7 +541,7 @@ def read_docker(
 def read_wget(
     arguments: _Arguments, effect: str, context: CommandContext
 ) -> tuple[_Arguments, str]:
-    """wget writes a file unless it is told otherwise."""
+    """wget writes a file unless an option says otherwise."""
     arguments, effect = read_http(arguments, effect, context)
     if effect == READS and arguments.get("output") not in ("-", "/dev/null"):
         return arguments, LOCAL

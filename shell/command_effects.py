@@ -6,7 +6,7 @@ READS: Final = "reads"  # changes nothing
 LOCAL: Final = "local"  # changes files of this machine, or runs code of the working copy
 CHANGES: Final = "changes"  # changes something outside
 DESTROYS: Final = "destroys"  # changes something outside so that it cannot be brought back
-RUNS: Final = "runs"  # nobody can know
+RUNS: Final = "runs"  # what it does is not known
 UNPARSED: Final = "unparsed"  # not even what runs
 
 EFFECTS: Final = (READS, LOCAL, CHANGES, DESTROYS, RUNS, UNPARSED)

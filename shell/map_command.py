@@ -1,7 +1,7 @@
 """Map a shell command to the tools that it calls. Pure; never raises.
 
-The order of risk is that of shell/command_effects.py: what is not parsed, then what nobody can
-know, then what destroys, changes, stays on this machine, only reads. The gravest part names the
+The order of risk is that of shell/command_effects.py: what is not parsed, then what is not
+known, then what destroys, changes, stays on this machine, only reads. The gravest part names the
 tool; of equal parts the first. All parts are shown in their order.
 """
 
@@ -53,7 +53,7 @@ _PYTHON_MODULES: Final = frozenset(
 )
 _API_REPOSITORY: Final = re.compile(r"/?repos/([^/{}]+/[^/{}?]+)")
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
-# As long as the API takes them; a longer ref is told as any.
+# As long as the API takes them; a longer ref counts as any ref.
 _FACT_CHARACTERS: Final = {"environment": 64, "resource": 300, "repository": 200, "remote": 200}
 _Facts = dict[str, dict[str, str]]
 
@@ -342,7 +342,7 @@ def show_remote(remote: Any) -> str:
 def _build_ref_text(arguments: dict[str, Any]) -> str:
     """Return what follows the remote, as `git_refs.parse_moved_refs` reads it.
 
-    `*` is any ref: what cannot be told exactly. Empty if the push names none.
+    `*` is any ref: what is not known exactly. Empty if the push names none.
     """
     refs = arguments.get("refs", [])
     if any(is_unknown_value(arguments.get(name)) for name in ("refs", "remote", *_WIDE_PUSHES)):

@@ -35,7 +35,7 @@ _BRANCHES: Final = ("gatebook.branch", "vcs.ref.head.name")
 
 
 def build_span_id(span: Span) -> str:
-    """Return the id of the entry that tells whether a span is recorded."""
+    """Return the id of the entry that exists if a span is recorded."""
     return f"{KEY_PREFIX}{span.trace}:{span.id}"
 
 
@@ -73,7 +73,7 @@ def build_trace_fact(trace: str, session_key: str) -> dict[str, str]:
 def name_span_effect(call: ToolCall) -> str:
     """Return the effect key of a call that only spans know.
 
-    Claude Code tells one call in two spans, so its call id names the effect.
+    Claude Code describes one call in two spans, so its call id names the effect.
     """
     if call.convention == "claude_code" and call.call_id:
         return f"{KEY_PREFIX}{call.call_id}"

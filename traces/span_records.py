@@ -1,6 +1,6 @@
 """Records tool calls of spans through the evidence lane, in transactions of bounded size.
 
-Nothing that a span tells is a command: no gate opens, no permission is used, and an effect that an
+Nothing in a span is a command: no gate opens, no permission is used, and an effect that an
 agent recorded keeps its state. A span that is sent again gives the same facts, which the journal
 knows by their ids; so a request that failed half-way is repeated as a whole.
 """
@@ -161,7 +161,7 @@ def _record_calls(call: Call, placed: Sequence[PlacedCall]) -> dict[str, Any]:
         if met is None:
             match = span_matches.find_match(want, candidates, call.token.agent)
             met = StoredCall(str(match.session), match.effect_key) if match else NOT_MET
-            # A span tells that a call returned to the model, also a call that was refused. It is
+            # A span says that a call returned to the model, also a call that was refused. It is
             # compared with an enforced policy only where no recorded effect can explain it.
             is_explained = match is not None or want.session in candidates.recorded_sessions
             if item.call.outcome == "ok" and not is_explained:

@@ -18,7 +18,7 @@ MAX_CALL_ID: Final = 200  # characters; longer ids are kept in the span only
 
 
 class ToolCall(NamedTuple):
-    """What a span tells about one tool call.
+    """What a span says about one tool call.
 
     `outcome` is ok, error or unknown; empty if the span describes a call that another span ran.
     `failed` is True where the call ended with an error, so that its effect is unknown.

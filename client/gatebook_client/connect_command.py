@@ -210,7 +210,7 @@ def request_token(url: str, *, no_browser: bool = False) -> str:
                 REFUSED,
             )
         time.sleep(CLAIM_EVERY_S)
-    raise ConnectFailed("Nobody issued a token within 10 minutes. Nothing was changed.", REFUSED)
+    raise ConnectFailed("No token was issued within 10 minutes. Nothing was changed.", REFUSED)
 
 
 def format_check_code(code: str) -> str:

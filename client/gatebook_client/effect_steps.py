@@ -1,7 +1,7 @@
 """The steps of an effect, one by one: plan, wait, dispatch, acknowledge or fail, and evidence.
 
 `perform` takes them all in one process. These are for programs whose steps happen elsewhere: hooks
-of a coding agent, a webhook, a job that begins where an earlier one was told to wait. No step
+of a coding agent, a webhook, a job that begins where an earlier one had to wait. No step
 waits by itself (`NotYet` says for what), and each may run in a process of its own: an effect is
 named by its id or handle, by its key, or by the id of its call.
 """

@@ -104,7 +104,7 @@ class LineWriter:
         self._lock = threading.Lock()
 
     def write(self, line: bytes) -> None:
-        """Write one line. Raises OSError when nobody reads any more."""
+        """Write one line. Raises OSError when the reader is gone."""
         with self._lock:
             self._stream.write(line if line.endswith(b"\n") else line + b"\n")
             self._stream.flush()

@@ -171,7 +171,7 @@ class Proxy:
                 self.writer.write_json(make_error(message["id"], -32000, sentence))
 
     def _cancel(self, message: Json) -> bool:
-        """Cancel a call. Return whether the server must not hear of it."""
+        """Cancel a call. Return whether the server must not get the notification."""
         parameters = message.get("params")
         identity = parameters.get("requestId") if isinstance(parameters, dict) else None
         with self._lock:
@@ -455,7 +455,7 @@ class Proxy:
             return
         happened = "was not executed"
         if isinstance(error, ServerGone | TimeoutError):
-            happened = "may have been executed; nobody can know. Do not repeat it blindly"
+            happened = "may have been executed; the outcome is unknown. Do not repeat it blindly"
         elif isinstance(error, HumanDecisionRequired):
             happened = "was not executed now, because it may have happened before"
         elif isinstance(error, ServerUnavailable | LeaseLost | PermissionRefused | Rejected):

@@ -64,7 +64,7 @@ def _read_claude_outcome(response: Any) -> tuple[str, str]:
     if not isinstance(response, Mapping):
         return "ok", ""
     if response.get("interrupted") is True:
-        return "", "error"  # it was cut off, so nobody knows what it did
+        return "", "error"  # it was cut off, so its effect is unknown
     if response.get("backgroundTaskId") or response.get("isError") is True:
         return ("error" if response.get("isError") is True else "unknown"), ""
     return "ok", ""

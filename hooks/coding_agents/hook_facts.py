@@ -54,7 +54,7 @@ def record_hook_event(call: Call, event: HookEvent, session: UUID) -> HookAnswer
     """Record a hook that is not about a call; answer what the model or its user should read."""
     row = load_hook_session(session)
     fields = {name: value for name, value in event.fields.items() if name != "gatebook"}
-    # Without a turn or a time, equal hooks are told apart by what happened between them.
+    # Without a turn or a time, equal hooks differ by what happened between them.
     moment = event.turn or event.delivery or row.effect_count
     key = build_fact_key(event.name, to_canonical_text(fields), moment)
     kind = f"hook.{to_kind_word(event.name)}"

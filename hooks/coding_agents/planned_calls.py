@@ -1,8 +1,8 @@
 """Decides on a call before it runs: plan it, ask people, dispatch it or deny it.
 
 A hook before a call comes before the client's own permissions, so it plans the call. Where
-Gatebook permits it, the call counts as dispatched from the answer on: nobody would notice if it ran
-unreported. All writes of one hook are one transaction, with the session's row locked.
+Gatebook permits it, the call counts as dispatched from the answer on: a run without a report would
+stay unnoticed. All writes of one hook are one transaction, with the session's row locked.
 
 A model names a repeated call by a new id. So a call meets the effects of its intent that are open:
 one that waits for people is continued, and one that a dead process may have executed is settled
@@ -302,7 +302,7 @@ def _plan(case: _Case, effect_key: str, row: EffectRow | None = None) -> Command
 
 
 def build_call_meta(event: HookEvent, intent: CallIntent) -> dict[str, Any]:
-    """Return what people see beside a plan: the client's tool, and where its target is from."""
+    """Return what people see with a plan: the client's tool, and where its target is from."""
     meta: dict[str, Any] = {"client": event.program, "client_tool": event.tool}
     if intent.sources:
         meta["target_sources"] = intent.sources
