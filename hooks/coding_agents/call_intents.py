@@ -74,16 +74,27 @@ def build_call_intent(event: HookEvent, mapping: ShellMapping) -> CallIntent:
     if event.tool in _DESCRIBED_TOOLS and isinstance(event.input, Mapping):
         free_text = [name for name in DESCRIPTIONS if name in event.input]
     target, sources = _build_target({}, event, "")
+    tool = _name_tool(event, mapping)
     return CallIntent(
-        event.tool,
+        tool,
         event.input,
         free_text,
-        compute_intent_digest(event.tool, event.input, free_text),
+        compute_intent_digest(tool, event.input, free_text),
         _describe(event.input) if free_text else "",
         target,
         sources,
         event.tool not in LOCAL_TOOLS[event.client],
     )
+
+
+def _name_tool(event: HookEvent, mapping: ShellMapping) -> str:
+    """Return the tool of a call that is no shell command.
+
+    An MCP server names its tools as it likes: one called `shell.read` is no command that reads.
+    """
+    if "." in event.tool and event.tool in mapping.list_tools():
+        return f"{event.client}.{event.tool}"
+    return event.tool
 
 
 def _build_shell_intent(event: HookEvent, command: str, mapping: ShellMapping) -> CallIntent:

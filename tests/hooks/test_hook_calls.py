@@ -321,3 +321,11 @@ def test_an_approval_counts_only_for_the_target_that_the_person_saw(
     # The first approval still counts for what it was given.
     assert claude.before(command, "toolu_5", gatebook=facts)["permissionDecision"] == "allow"
     assert count_attempts() == 2
+
+
+def test_a_tool_of_a_server_is_no_shell_command_by_its_name(gemini: HookClient) -> None:
+    for tool in ("shell.read", "git.read", "repo.read"):
+        gemini.send(gemini.build("BeforeTool", timestamp=tool, tool_name=tool, tool_input={}))
+    assert [effect.tool for effect in list_effects()] == [
+        *("gemini.shell.read", "gemini.git.read", "repo.read"),
+    ]
