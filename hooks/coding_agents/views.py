@@ -1,7 +1,9 @@
 """Endpoints for the hooks of coding agents.
 
 Every answer is HTTP 200 with the JSON that the client reads: Claude Code, Codex and Gemini run a
-call whose hook fails. Whatever goes wrong, a call that waits for the answer is denied.
+call whose hook fails. Whatever goes wrong, a call that waits for the answer is denied. Only a
+report of the command `gatebook hook` that is not recorded is answered with an error status: the
+command keeps it and sends it again.
 """
 
 from collections.abc import Callable
@@ -28,6 +30,7 @@ from hooks.coding_agents.hook_bodies import HookBody, read_hook_body
 from hooks.coding_agents.hook_events import (
     AFTER_CALL,
     NOT_RUN,
+    PERMISSION_REQUEST,
     Client,
     HookEvent,
     HookNotUsable,
@@ -57,8 +60,9 @@ def make_hook_endpoint(client: Client) -> Callable[[HttpRequest], HttpResponseBa
     """Return the endpoint for the hooks of one client."""
 
     def answer_hook(request: HttpRequest) -> HttpResponseBase:
-        """Answer one hook; never with an error status."""
+        """Answer one hook. A call is never answered with an error status."""
         body = HookBody({})
+        status = 200
         try:
             if request.method != "POST":
                 raise HookNotUsable("Hooks are sent by POST. Check the hook's configuration.")
@@ -67,20 +71,23 @@ def make_hook_endpoint(client: Client) -> Callable[[HttpRequest], HttpResponseBa
             call.arrived()
             return _build_response(_handle_hook(client, call, body))
         except Problem as problem:
-            reason, error = problem.detail, problem.code
+            reason, error, status = problem.detail, problem.code, problem.status
         except HookNotUsable as fault:
-            reason, error = str(fault), "not_usable"
+            reason, error, status = str(fault), "not_usable", 422
         except (DatabaseError, InterfaceError) as fault:
             outages.drop_read_only_connection(outages.classify_outage(fault))
-            reason, error = _UNAVAILABLE, f"{type(fault).__name__}: {fault}"[:300]
+            reason, error, status = _UNAVAILABLE, f"{type(fault).__name__}: {fault}"[:300], 503
         except Exception as fault:  # a bug must not let a call run
             log.exception("hook_failed", client=client, hook=body.event_name)
-            reason, error = _FAILED, type(fault).__name__
+            reason, error, status = _FAILED, type(fault).__name__, 500
         if not body.event_name:
             body = read_hook_body(request)
         event = body.event_name
         is_call = not event or is_before_call(event, body.fields)
         log.warning("hook_refused", client=client, hook=event, denied=is_call, error=error)
+        is_repeatable = isinstance(body.fields.get("gatebook"), dict)
+        if is_repeatable and not is_call and event != PERMISSION_REQUEST:
+            return _build_response({"detail": reason}, status)
         answer = hook_answers.build_failure_answer(client, event, reason, is_call=is_call)
         return _build_response(answer)
 
@@ -183,10 +190,11 @@ def _read_options(call: Call, event: HookEvent) -> HookOptions:
     )
 
 
-def _build_response(answer: dict[str, Any]) -> HttpResponse:
+def _build_response(answer: dict[str, Any], status: int = 200) -> HttpResponse:
     response = HttpResponse(
         long_numbers.to_json_bytes(answer, orjson.OPT_PASSTHROUGH_DATACLASS),
         content_type="application/json",
+        status=status,
     )
     response["Content-Length"] = str(len(response.content))  # otherwise the server sends chunks
     response["Cache-Control"] = "no-store"

@@ -120,6 +120,32 @@ def test_a_bug_denies_a_call_and_is_logged(
     assert "server's log" in claude.send(claude.build("Stop"))["systemMessage"]
 
 
+def test_a_report_of_the_command_that_is_not_recorded_is_sent_again(
+    claude: HookClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command keeps what is not answered with 2xx; so an outage must not be a 200."""
+    claude.before("ls")
+    report = claude.shell("PostToolUse", "ls", tool_response={"stdout": "x"}, gatebook={})
+
+    def fail(*_what: Any, **_how: Any) -> None:
+        raise OperationalError("the database is gone")
+
+    with monkeypatch.context() as outage:
+        outage.setattr("hooks.coding_agents.reported_calls.record_result", fail)
+        answer = claude.send_raw(json.dumps(report).encode())
+    assert answer.status_code == 503
+    assert "database is not available" in answer.json()["detail"]
+    stranger = make_caller("nonsense", claude.scenario.agent)
+    assert stranger.client.post("/hooks/claude-code", json=report).status_code == 401
+    assert the_effect().state == "dispatched"
+    assert claude.send(report) == {}
+    assert the_effect().state == "acknowledged"
+    # Claude Code runs nothing without the answer to these.
+    for event in ("PreToolUse", "PermissionRequest"):
+        call = report | {"hook_event_name": event}
+        assert stranger.client.post("/hooks/claude-code", json=call).status_code == 200
+
+
 def test_another_agents_session_denies(claude: HookClient) -> None:
     claude.before("ls")
     call = claude.shell("PreToolUse", "pwd", "t2")
