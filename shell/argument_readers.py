@@ -119,10 +119,14 @@ def read_http(
         arguments["urls"], items = words[:1], words[1:]
         if any(re.search(r"(?<!=)(?::?=)(?!=)|@", item) for item in items):
             sends.append("data")
+        arguments["headers"] = items
     unclear = any(
         is_unknown_value(arguments.get(name)) for name in ("method", "get", "head")
-    ) or any(name in arguments for name in ("next", "config"))
-    unclear = unclear or any(text.startswith("-:") for text in arguments.get("options", []))
+    ) or any(name in arguments for name in ("next", "config", "quote", "mail_from"))
+    unclear = unclear or any(
+        text.startswith(("-:", "--expand-")) for text in arguments.get("options", [])
+    )
+    unclear = unclear or any(map(_OVERRIDES.match, _as_list(arguments.get("headers"))))
     method = arguments.get("method")
     if isinstance(method, str):
         method = method.upper()
@@ -144,6 +148,7 @@ def read_http(
     elif len(texts) > 1:
         kept["urls"] = texts
     hosts = list(dict.fromkeys(filter(None, map(parse_host, texts))))
+    unclear = unclear or any(map(_OTHER_SCHEME.match, texts))
     if hosts:
         kept["host"] = hosts[0]
     elif urls:
@@ -155,6 +160,14 @@ def read_http(
     if not unclear and method in _SAFE_METHODS:
         return kept, LOCAL if "output" in arguments or "remote_name" in arguments else READS
     return kept, DESTROYS if method == "DELETE" else effect
+
+
+# Schemes by which even an address can send commands.
+_OTHER_SCHEME: Final = re.compile(r"\s*(?!https?:|file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+# Headers that make another method of GET, or come from a file.
+_OVERRIDES: Final = re.compile(
+    r"['\"]?(?:[@$`]|\s*x-(?:http-)?method(?:-override)?\s*:)", re.IGNORECASE
+)
 
 
 def parse_host(url: str) -> str:

@@ -168,10 +168,14 @@ def _build_call(
     destroying = [word for word in tool.destroys if is_set(arguments, word)]
     if destroying and is_graver(DESTROYS, effect):
         effect = DESTROYS
+    # npm reads the word after a switch as its value if it can be one.
+    takes_back = any(word.value in ("false", "null") for word in read.positionals)
     harmless = [
         word
         for word in tool.reads
-        if arguments.get(word) in (True, "client", "server") and word not in read.negated
+        if arguments.get(word) in (True, "client", "server")
+        and word not in read.negated
+        and not takes_back
     ]
     if harmless and not is_graver(effect, DESTROYS):
         effect = READS

@@ -4,8 +4,16 @@ import re
 from typing import Final
 
 _COMMENTS_AND_TEXTS: Final = re.compile(
-    r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`", re.DOTALL
+    r"(--[^\n]*|/\*.*?\*/)|'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`", re.DOTALL
 )
+# Where databases differ in where a text or a comment ends: a text may hide a statement there.
+# Backslashes before quotes, `$$ … $$`, `#`, `--` without a blank, `/*!` and comments in comments;
+# commands of a shell in backquotes; and variables of psql.
+_UNCLEAR: Final = re.compile(
+    r"\\['\"`]|\$\w*\$|\#|--(?!\s|\Z)|/\*m?!|/\*(?:(?!\*/).)*/\*|\\.*`|(?<![:\w]):[a-z_'\"{]",
+    re.DOTALL | re.IGNORECASE,
+)
+_QUOTED_CALL: Final = re.compile(r"''\s*\(")
 _READING: Final = re.compile(r"(?:select|show|explain|describe|desc|with|values|table)\b")
 _CHANGING: Final = re.compile(
     r"\b(?:insert|update|delete|drop|alter|create|truncate|grant|revoke|merge|replace|call|do|copy"
@@ -63,21 +71,23 @@ _MONGO_READS: Final = re.compile(
 
 def is_reading_sql(text: str) -> bool:
     """True if every statement only reads, as far as its words show; functions must be known."""
-    if len(text) > _LONGEST:
+    if len(text) > _LONGEST or _UNCLEAR.search(text):
         return False
-    plain = _COMMENTS_AND_TEXTS.sub(" '' ", text).lower()
+    plain = _COMMENTS_AND_TEXTS.sub(lambda part: " " if part[1] else " '' ", text).lower()
     statements = [part for part in re.split(r"[;\n]\s*(?=\\|\.)|;", plain) if part.strip()]
     return bool(statements) and all(_is_reading_statement(part.strip()) for part in statements)
 
 
 def _is_reading_statement(statement: str) -> bool:
-    if statement.startswith("\\"):
-        return _PSQL_READS.match(statement) is not None
+    if statement.startswith("\\"):  # what follows another backslash is another command
+        return "\\" not in statement[1:] and _PSQL_READS.match(statement) is not None
     if statement.startswith("."):
         return _SQLITE_READS.match(statement) is not None
     if statement.startswith("pragma"):
         return _PRAGMA.fullmatch(statement) is not None
-    if not _READING.match(statement) or _CHANGING.search(statement) or "for update" in statement:
+    if not _READING.match(statement) or _CHANGING.search(statement) or "\\" in statement:
+        return False
+    if _QUOTED_CALL.search(statement):
         return False
     if re.match(r"explain\s*\([^)]*analy", statement):
         return False
@@ -96,4 +106,5 @@ def is_destroying_redis(words: list[str]) -> bool:
 
 def is_reading_mongo(text: str) -> bool:
     """True if a text for mongosh is one known read."""
-    return _MONGO_READS.fullmatch(text.strip().rstrip(";")) is not None
+    # A template in backquotes can call a function without parentheses.
+    return "`" not in text and _MONGO_READS.fullmatch(text.strip().rstrip(";")) is not None

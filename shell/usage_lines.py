@@ -221,9 +221,11 @@ def _read_long(
 ) -> int:
     name, attached = _split_attached(text, options)
     if not name:
-        negated = options.get("--" + text.removeprefix("--no-"))
-        if text.startswith("--no-") and negated is not None:
-            result.negated.add(negated.name)
+        if text.startswith("--no-"):  # it may be shortened
+            named = "--" + text.removeprefix("--no-")
+            result.negated.update(
+                option.name for spelling, option in options.items() if spelling.startswith(named)
+            )
         result.unlisted.append(text)
         return at
     option = options[name]

@@ -22,7 +22,7 @@ LONG_POLL_S = 45
 PAUSE_S = 2.0
 PATIENCE_S = 60.0  # how long Gatebook may be away while people are waited for
 NOTHING_ENFORCED = (
-    "Gatebook enforces no rules in this project, so that nobody permits this call. Nothing was"
+    "Gatebook enforces no rules in this project, so nothing permits this call. Nothing was"
     " executed. Activate a policy in the mode `enforce`."
 )
 NO_PERSON = "This call needs the approval of a person, and no rule asks for one."

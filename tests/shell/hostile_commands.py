@@ -2,6 +2,34 @@
 
 from typing import Final
 
+# Commands that look as if they only read, and change something outside.
+DISGUISED: Final = (
+    'curl -H "$X" http://h',
+    "wget --header='X-HTTP-Method-Override: DELETE' http://h",
+    "http GET h X-HTTP-Method-Override:DELETE",
+    "psql <<'X'\nselect 'drop table x' \\gexec\nX",
+    "psql <<< 'select 1 \\g |git push'",
+    "mysql -e \"select 'a\\\\'' ; drop table x; -- '\"",
+    "psql -c \"select E'a\\\\'' ; drop table x; -- '\"",
+    "psql -c 'select $$ '\"'\"' $$; drop table x; select $$ '\"'\"' $$'",
+    "psql -c '\\echo `git push`'",
+    "psql -c '\\echo a \\! git push'",
+    "mysql -e \"select 1 /*! into outfile '/x' */\"",
+    "mysql -e \"select 5--'1'; drop table x -- '\"",
+    "mysql -e \"select 1 # '\n; drop table x; # '\"",
+    "psql -c \"select 1 /* /* */ ' */ ; drop table x; -- '\"",
+    "psql -c 'select \"pg_terminate_backend\"(1)'",
+    "psql -c 'select dblink_exec/**/(1)'",
+    "psql -v x='; drop table y' <<< 'select 1 :x'",
+    "git push --dry-run --no-dry-r",
+    "npm publish --dry-run false",
+    "mongosh --eval 'db.x.find(db.y.drop``)'",
+    "curl ftp://h -Q 'DELE x'",
+    "curl gopher://h/_x",
+    "curl --expand-data x http://h",
+    "curl -H @f http://h",
+)
+
 # Commands that certainly push: a part of each is git.push.
 PUSHES: Final = (
     "git push",
@@ -488,4 +516,18 @@ HARMLESS: Final = (
     "patch -p1 < x.patch",
     "zip -r x.zip y",
     "make -f other.mk test",
+    'curl -H "Authorization: Bearer $TOKEN" http://h',
+    "http GET h Accept:x",
+    "psql -c \"select '2020-01-01'::date, count(*) from t where a = 'x' -- why\"",
+    "psql -c 'select * from \"T\" where x in (1,2)'",
+    "psql -c '\\d+ t'",
+    "psql -c 'select 1; select 2'",
+    "mysql -e 'show tables'",
+    "mysql -e 'select `a` from `b`'",
+    "sqlite3 x 'select count(*) from t'",
+    "sqlite3 x .tables",
+    "psql -c \"select a::int from b where c = '12:30'\"",
+    "npm publish . --dry-run",
+    "curl HTTP://h",
+    "curl file:///etc/hosts",
 )

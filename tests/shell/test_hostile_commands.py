@@ -5,7 +5,7 @@ import pytest
 from shell.command_effects import RUNS, UNPARSED
 from shell.map_command import map_command
 from shell.mapping import load_default_mapping
-from tests.shell.hostile_commands import HARMLESS, PUSHES, WORST
+from tests.shell.hostile_commands import DISGUISED, HARMLESS, PUSHES, WORST
 
 pytestmark = pytest.mark.once
 
@@ -22,6 +22,11 @@ def test_what_is_not_understood_is_the_worst_case(command: str) -> None:
     mapped = map_command(command, mapping=load_default_mapping())
     assert mapped.effect in (RUNS, UNPARSED), mapped.parts
     assert mapped.changes_outside
+
+
+@pytest.mark.parametrize("command", DISGUISED)
+def test_what_only_looks_like_reading_changes_something_outside(command: str) -> None:
+    assert map_command(command, mapping=load_default_mapping()).changes_outside
 
 
 @pytest.mark.parametrize("command", HARMLESS)
