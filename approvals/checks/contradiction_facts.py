@@ -5,10 +5,10 @@ tests or a dry run.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from approvals.checks.claims.passed_tests import is_publishing
 from approvals.checks.claims.reading_claims import DRY_FLAGS
 from approvals.checks.claims.shell_commands import ShellCommand, read_commands
 from approvals.checks.contradictions import claims_any
+from db import raw_sql
 from db.compiled_query import CompiledQuerySet
 from journal import summaries
 from journal.models import Body
@@ -175,7 +176,7 @@ def _load_test_runs(
         chains[request.gate] = tuple(
             each for each in (row.id, row.parent, row.grandparent) if each is not None
         )
-    effects, cut = _load_latest_effects(project, sorted(branches))
+    effects, cut = _load_latest_effects(sorted(branches))
     candidates = [row for row in effects if _may_run_tests(row.tool)]
     heads = summaries.load_plan_heads(
         [row.plan_position for row in candidates if row.plan_position is not None]
@@ -199,32 +200,29 @@ def _load_test_runs(
     }
 
 
-def _load_latest_effects(
-    project: UUID, sessions: Sequence[UUID]
-) -> tuple[list[_EffectRow], set[UUID]]:
+def _load_latest_effects(sessions: Sequence[UUID]) -> tuple[list[_EffectRow], set[UUID]]:
     """Load the latest effects of sessions, oldest first, and which sessions have more.
 
-    Two queries over the index (session, opened_position).
+    One query over the index (session, opened_position). The sessions are of the project.
     """
-    newest = Effect.objects.filter(session=OuterRef("pk")).order_by("-opened_position")
-    floors = dict(
-        Session.objects.filter(project=project, id__in=sessions).values_list(
-            "id",
-            Subquery(newest.values("opened_position")[SESSION_DEPTH - 1 : SESSION_DEPTH]),
-        )
+    rows = raw_sql.fetch_rows(
+        " UNION ALL ".join([_LATEST.format(number) for number in range(len(sessions))]),
+        list(map(raw_sql.vendor_id, sessions)),
     )
-    wanted = Q()
-    for session, floor in floors.items():
-        wanted |= Q(session=session, opened_position__gte=floor or 0)
-    if not floors:
-        return [], set()
-    # The sessions are of the project; a condition on it would lead through all of its effects.
-    rows = Effect.objects.filter(wanted).values_list(
-        "id", "session_id", "opened_position", "tool", "ref", "outcome", "state", "plan_position"
-    )
-    effects = sorted((_EffectRow(*row) for row in rows), key=lambda row: row.position)
-    cut = {session for session, floor in floors.items() if floor is not None}
+    effects = [
+        _EffectRow(raw_sql.read_uuid(effect), raw_sql.read_uuid(session), *columns)
+        for effect, session, *columns in sorted(rows, key=itemgetter(2))
+    ]
+    counts = Counter(effect.session for effect in effects)
+    cut = {session for session, count in counts.items() if count >= SESSION_DEPTH}
     return effects[-MAX_EFFECTS:], cut
+
+
+_LATEST: Final = (
+    "SELECT * FROM (SELECT id, session_id, opened_position, tool, ref, outcome, state,"
+    " plan_position FROM ledger_effect WHERE session_id = %s"
+    f" ORDER BY opened_position DESC LIMIT {SESSION_DEPTH}) AS latest_{{}}"
+)
 
 
 def _may_run_tests(tool: str) -> bool:
@@ -257,7 +255,6 @@ def _read_runs(
     return sorted(latest, key=lambda run: run.effect.position)
 
 
-@lru_cache(maxsize=4096)  # plans never change, and pages are reloaded
 def _read_call(tool: str, head: str) -> _TestCall:
     """Return what the beginning of a plan's body says about tests and branches."""
     is_test_tool = bool(set(split_into_words(tool)) & _TEST_WORDS)

@@ -219,9 +219,13 @@ def compute_current_ref_class(
 
 def load_plan_body(position: int | None) -> dict[str, Any]:
     """Return the body of the plan at `position`; empty if missing or erased."""
-    body: Any = {}
-    for text in _PLAN_TEXT.rows(position=position) if position else ():
-        body = long_numbers.parse_json(text)
+    texts = _PLAN_TEXT.rows(position=position) if position else []
+    return parse_plan_body(texts[0] if texts else None)
+
+
+def parse_plan_body(text: str | None) -> dict[str, Any]:
+    """Return the body of a plan from its text; empty without one."""
+    body = long_numbers.parse_json(text) if text else {}
     return body if isinstance(body, dict) else {}
 
 

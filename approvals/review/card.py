@@ -137,10 +137,15 @@ class Card:
     @property
     def long(self) -> bool:
         """True if the arguments, and what fact 2 shows instead of them, exceed the limits."""
-        return (
-            sum(map(len, self._iterate_texts())) > MAX_GLANCE_CHARACTERS
-            or self.lines > MAX_GLANCE_LINES
-        )
+        # Most long ones are so by their lines, and pages ask often.
+        texts, limit = self._iterate_texts(), MAX_GLANCE_CHARACTERS
+        characters = lines = 0
+        for text in texts:
+            characters += len(text)
+            lines += _count_lines(text)
+            if characters > limit or lines > MAX_GLANCE_LINES:
+                return True
+        return False
 
     @property
     def plain(self) -> bool:

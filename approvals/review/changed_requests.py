@@ -6,13 +6,14 @@ differences by name. Results here only add warnings.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import OuterRef, QuerySet, Subquery
-from django.db.models.functions import Substr
+from django.db import connection
+from django.db.models import QuerySet
 
 from approvals import labels
 from approvals.gates.statuses import MAX_VALID_FOR_S, US
@@ -20,9 +21,8 @@ from approvals.models import Gate
 from approvals.review.warnings import REQUEST_IDENTITY
 from db import long_numbers, raw_sql
 from db.compiled_query import CompiledQuerySet
-from journal.models import Body, Entry
+from journal.models import Entry
 from ledger import violations
-from ledger.models import Effect
 from ledger.store.effect_rows import to_uuid
 
 EARLIER_WINDOW_US: Final = 24 * 3600 * US  # from the end of the earlier request to the new one
@@ -174,8 +174,11 @@ def _group_by_party(
     by_party: dict[tuple[Any, ...], list[EarlierRequest]] = {
         party: [] for request in requests for party in _list_parties(request)
     }
+    tools = {party[0] for party in by_party}
     for row in rows:
-        tool, digest, *target = row[len(_EARLIER_FIELDS) :]
+        if row[_SAME] not in tools:
+            continue
+        tool, digest, *target = row[_SAME:]
         session, agent = row[_SESSION], row[_AGENT]
         shared = [party for party in ((tool, session), (tool, agent, *target)) if party in by_party]
         if shared:
@@ -314,6 +317,7 @@ _EARLIER_FIELDS: Final = (
     "effect",
 )
 _SESSION, _AGENT = map(_EARLIER_FIELDS.index, ("session", "agent"))
+_SAME: Final = len(_EARLIER_FIELDS)  # where the columns of REQUEST_IDENTITY begin: the tool
 _COLUMNS: Final = (
     "id",
     "opened_position",
@@ -396,51 +400,59 @@ def _value_to_json(value: Any) -> str:
 def load_conflicts(
     gate: Gate, plan: Mapping[str, Any], earlier: EarlierRequest | None
 ) -> list[Conflict]:
-    """List conflicts and violations of a tool and session, newest first. Two queries.
-
-    A single one would, on PostgreSQL, read all conflicts of the project.
-    """
-    siblings = _SIBLINGS.rows(session=gate.session_id, tool=gate.tool)
-    effects = {gate.effect_id, *(effect for (effect,) in siblings)}
-    if earlier is not None:
-        effects.add(earlier.effect)
-    read = _CONFLICT_ENTRIES.rows(project=gate.project_id, effects=sorted(effects))
+    """List conflicts and violations of a tool and session, newest first. One query."""
+    own, others = raw_sql.vendor_id(gate.effect_id), earlier.effect if earlier is not None else None
+    rows = raw_sql.fetch_rows(
+        _conflicts_sql(),
+        [
+            raw_sql.vendor_id(gate.session_id),
+            gate.tool,
+            own,
+            own if others is None else raw_sql.vendor_id(others),
+            raw_sql.vendor_id(gate.project_id),
+        ],
+    )
     return [
         Conflict(
-            _describe_conflict(entry.kind, orjson.loads(entry.facts)),
-            entry.effect or gate.effect_id,
-            f"e_{entry.handle}",
-            entry.position,
-            entry.received_us,
-            entry.effect == gate.effect_id,
-            _compare_arguments(entry.head, plan) if entry.kind == "integrity.conflict" else None,
+            _describe_conflict(kind, orjson.loads(facts)),
+            raw_sql.read_uuid(effect),
+            f"e_{handle}",
+            position,
+            received_us,
+            effect == own,
+            _compare_arguments(head, plan) if kind == "integrity.conflict" else None,
         )
-        for entry in read
+        for kind, facts, effect, handle, position, received_us, head in rows
     ]
 
 
-def _select_siblings(session: UUID, tool: str) -> Any:
-    siblings = Effect.objects.filter(session=session, tool=tool).order_by("-opened_position")
-    return siblings.values_list("id")[:_MAX_EFFECTS]
-
-
-def _select_conflict_entries(project: UUID, effects: Sequence[UUID]) -> Any:
-    entries = Entry.objects.filter(
-        project=project, effect__in=effects, kind__in=_CONFLICT_KINDS, lane="system"
+@cache
+def _conflicts_sql() -> str:
+    """Return the query of conflicts: it looks up the entries of each effect by index."""
+    newest = (
+        "SELECT id FROM ledger_effect WHERE session_id = %s AND tool = %s"
+        f" ORDER BY opened_position DESC LIMIT {_MAX_EFFECTS}"
     )
-    handle = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")
-    body = (
-        Body.objects.filter(entry=OuterRef("position"))
-        .annotate(head=Substr("text", 1, _COMPARED_CHARACTERS))
-        .values("head")
+    effects = f"SELECT id FROM ({newest}) AS newest UNION SELECT CAST(%s AS {{0}})"
+    effects = f"{effects} UNION SELECT CAST(%s AS {{0}})".format(
+        "uuid" if connection.vendor == "postgresql" else "text"
     )
-    annotated = entries.annotate(handle=Subquery(handle), head=Subquery(body))
-    return annotated.order_by("-position")[:MOST_CONFLICTS]
-
-
-_CONFLICT_KINDS: Final = ("integrity.conflict", "integrity.violation")
-_SIBLINGS: Final = CompiledQuerySet(_select_siblings, session=UUID, tool=str)
-_CONFLICT_ENTRIES: Final = CompiledQuerySet(_select_conflict_entries, project=UUID, effects=[UUID])
+    found = (
+        "entry.effect = listed.id AND entry.project = %s AND entry.lane = 'system'"
+        " AND entry.kind IN ('integrity.conflict', 'integrity.violation')"
+    )
+    joined = f"journal_entry AS entry WHERE {found}"
+    if connection.vendor == "postgresql":  # which would read all conflicts of the project
+        own = f"SELECT * FROM {joined} ORDER BY entry.position DESC LIMIT {MOST_CONFLICTS}"
+        joined = f"LATERAL ({own}) AS entry"
+    return (
+        "SELECT entry.kind, entry.facts, entry.effect, (SELECT effect.opened_position"
+        " FROM ledger_effect AS effect WHERE effect.id = entry.effect), entry.position,"
+        f" entry.received_us, (SELECT substr(body.text, 1, {_COMPARED_CHARACTERS})"
+        " FROM journal_body AS body WHERE body.entry_id = entry.position)"
+        f" FROM ({effects}) AS listed CROSS JOIN {joined}"
+        f" ORDER BY entry.position DESC LIMIT {MOST_CONFLICTS}"
+    )
 
 
 def find_reused_keys(project: UUID, effects: Iterable[UUID]) -> set[UUID]:

@@ -1,7 +1,8 @@
 """Context of a gate page: earlier request, neighbouring effects (fact 7), votes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
 
@@ -67,11 +68,12 @@ def load_reason(position: int) -> str:
 class ChainStep:
     """A neighbouring effect with one-line summaries of its call and its answer.
 
-    Both summaries are agent text. `rel` is "prev" or "next" for the direct neighbours of the gate's
-    effect. `gist` is None without a readable plan.
+    `effect` has the columns of _STEP_COLUMNS only. Both summaries are agent text. `rel` is "prev"
+    or "next" for the direct neighbours of the gate's effect. `gist` is None without a readable
+    plan.
     """
 
-    effect: Effect
+    effect: Any
     rel: str
     gist: str | None
     result: str
@@ -81,13 +83,16 @@ def load_neighbouring_steps(gate: Gate) -> list[ChainStep]:
     """Load the gate's effect with those before and after it. Two queries."""
     within = {"session": gate.session_id, "own": gate.effect.opened_position}
     before, after = _STEPS_BEFORE.rows(**within), _STEPS_AFTER.rows(**within)
-    behind = [
-        _build_step(effect, "prev" if index == 1 else "") for index, effect in enumerate(before)
-    ]
+    behind = [_build_step(row, "prev" if index == 1 else "") for index, row in enumerate(before)]
     return [
         *reversed(behind),
-        *(_build_step(effect, "" if index else "next") for index, effect in enumerate(after)),
+        *(_build_step(row, "" if index else "next") for index, row in enumerate(after)),
     ]
+
+
+_STEP_COLUMNS: Final = (
+    *("id", "tool", "state", "permission", "outcome", "deadline_us", "plan_position"),
+)
 
 
 def _select_steps(session: UUID) -> Any:
@@ -107,25 +112,26 @@ def _select_steps(session: UUID) -> Any:
 
 
 def _select_steps_before(session: UUID, own: int) -> Any:
-    before = _select_steps(session).filter(opened_position__lte=own)
-    return before.order_by("-opened_position")[: STEPS_BEFORE + 1]
+    before = _select_steps(session).filter(opened_position__lte=own).order_by("-opened_position")
+    return before.values_list(*_STEP_COLUMNS, "plan_head", "answer_head")[: STEPS_BEFORE + 1]
 
 
 def _select_steps_after(session: UUID, own: int) -> Any:
-    after = _select_steps(session).filter(opened_position__gt=own)
-    return after.order_by("opened_position")[:STEPS_AFTER]
+    after = _select_steps(session).filter(opened_position__gt=own).order_by("opened_position")
+    return after.values_list(*_STEP_COLUMNS, "plan_head", "answer_head")[:STEPS_AFTER]
 
 
 _STEPS_BEFORE: Final = CompiledQuerySet(_select_steps_before, session=UUID, own=int)
 _STEPS_AFTER: Final = CompiledQuerySet(_select_steps_after, session=UUID, own=int)
 
 
-def _build_step(effect: Any, rel: str) -> ChainStep:
+def _build_step(row: Sequence[Any], rel: str) -> ChainStep:
+    *columns, plan_head, answer_head = row
     return ChainStep(
-        effect,
+        SimpleNamespace(**dict(zip(_STEP_COLUMNS, columns, strict=True))),
         rel,
-        summaries.summarize_plan_head(effect.plan_head),
-        summaries.summarize_answer(effect.answer_head or ""),
+        summaries.summarize_plan_head(plan_head),
+        summaries.summarize_answer(answer_head) if answer_head else "",
     )
 
 
@@ -179,7 +185,7 @@ def load_votes(gate: Gate, card_sha256: str) -> list[VoteView]:
 
     At most four queries; one more if a vote does not record when the request was first shown.
     """
-    rows = _VOTES.rows(gate=gate.id)
+    rows = _VOTES.rows(gate=gate.id) if getattr(gate, "has_votes", True) else []
     if not rows:
         return []
     body = Body.objects.filter(entry=OuterRef("position")).values("text")

@@ -4,6 +4,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.db.models import Exists, OuterRef, Subquery
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -23,7 +24,7 @@ from approvals.diff.unified import FileDiff
 from approvals.gates import deadlines
 from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
 from approvals.inbox import inbox_queries, kept_selection, updates
-from approvals.models import Gate
+from approvals.models import Gate, Vote
 from approvals.policies import policy_inputs
 from approvals.review import card, changed_requests, form_token, shown_checks, similar, warnings
 from approvals.review import context as review_context
@@ -34,6 +35,7 @@ from approvals.voting.eligibility import check_eligibility, load_current_require
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
 from journal import sent_meta
+from journal.models import Body
 from ledger import resolutions, same_calls, violations
 from ledger.resolutions import Resolution
 from ledger.tools import cache
@@ -177,7 +179,11 @@ def _select_gate(project: UUID, gate: UUID) -> Any:
         "first_in_project": warnings.FIRST_IN_PROJECT,
     }
     named = same_calls.has_same_call(effect="effect_id", other="effect_id")
-    joined = Gate.objects.select_related(*GATE_RELATIONS).annotate(named=named, **firsts)
+    has_votes = Exists(Vote.objects.filter(gate=OuterRef("pk")))
+    plan = Body.objects.filter(entry=OuterRef("plan_position")).values("text")
+    joined = Gate.objects.select_related(*GATE_RELATIONS).annotate(
+        named=named, has_votes=has_votes, plan_text=Subquery(plan), **firsts
+    )
     return joined.filter(project=project, id=gate)
 
 
@@ -187,14 +193,17 @@ _GATE: Final = CompiledQuerySet(_select_gate, project=UUID, gate=UUID)
 def gate_context(
     request: MemberRequest, gate: Gate, *, in_pane: bool = False, **more: Any
 ) -> dict[str, Any]:
-    """Return a gate page's context with its form token; records access.viewed."""
+    """Return a gate page's context with its form token; records access.viewed.
+
+    `gate` is from `load_gate_of_request`.
+    """
     form_token.record_gate_view(gate, request.membership)
-    plan = policy_inputs.load_plan_body(gate.plan_position)
+    plan = policy_inputs.parse_plan_body(gate.plan_text)  # type: ignore[attr-defined]
     shown = card.build_card(gate, plan)
     votes = review_context.load_votes(gate, shown.sha256)
-    eligibility = check_eligibility(gate, request.membership)
+    requirement = load_current_requirement(gate, plan=plan)
+    eligibility = check_eligibility(gate, request.membership, requirement)
     own_vote = next((cast for cast in votes if cast.vote.user_id == request.user.pk), None)
-    requirement = load_current_requirement(gate)
     draft = drafts.load_initial_values(request, gate, shown)
     origin = drafts.find_origin(request, in_pane=in_pane)
     now = now_us()
@@ -275,7 +284,9 @@ def gate_context(
         "requested_lately": now - gate.requested_at_us < DAY_US,
         "left_s": max(0, (gate.decide_by_us - now) // US),
         "permission_left_s": max(0, ((gate.permission_until_us or now) - now) // US),
-        "stop": stop_rows.find_blocking_stop(gate),
+        "stop": stop_rows.find_blocking_stop(gate)
+        if load_project_status(request).has_stops
+        else None,
         "effect_violations": violations.load_effect_violations(gate.effect),
         "resolution": _resolution(gate),
         "same_calls": _same_calls(gate),

@@ -1,6 +1,6 @@
 """Who may vote on a gate, read from the database for every vote."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -27,12 +27,15 @@ class Eligibility(NamedTuple):
     team: str = ""
 
 
-def load_current_requirement(gate: Gate, row: EffectRow | None = None) -> Requirement:
+def load_current_requirement(
+    gate: Gate, row: EffectRow | None = None, plan: Mapping[str, Any] | None = None
+) -> Requirement:
     """Return the present requirement: the gate's, raised by later facts.
 
-    Facts never lower a requirement. `row` is the gate's effect if it was read already.
+    Facts never lower a requirement. `row` is the gate's effect and `plan` the body of its plan, if
+    they were read already.
     """
-    severity = policy_inputs.compute_current_severity(gate, row)
+    severity = policy_inputs.compute_current_severity(gate, row, plan)
     return Requirement.of(gate.requirement).strengthened(severity.reversibility, severity.risk)
 
 
@@ -64,9 +67,14 @@ class Voter:
     teams: frozenset[str] = frozenset()
 
 
-def check_eligibility(gate: Gate, membership: Membership) -> Eligibility:
-    """Return whether this person's approval would count."""
-    requirement = load_current_requirement(gate)
+def check_eligibility(
+    gate: Gate, membership: Membership, requirement: Requirement | None = None
+) -> Eligibility:
+    """Return whether this person's approval would count.
+
+    `requirement` is the present one of the gate, if it was read already.
+    """
+    requirement = load_current_requirement(gate) if requirement is None else requirement
     return decide_eligibility(load_voter(gate, membership, requirement, gate.effect), requirement)
 
 
