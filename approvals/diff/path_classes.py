@@ -9,8 +9,9 @@ import posixpath
 import re
 import unicodedata
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
+
+from journal.text_caches import cache_texts
 
 DANGEROUS, PLAIN, HARMLESS = "dangerous", "plain", "harmless"
 
@@ -217,7 +218,7 @@ def classify_path(path: str) -> PathClass:
     return min(map(_classify_name, path.split(" → ")), key=lambda listed: listed.rank)
 
 
-@lru_cache(maxsize=4096)
+@cache_texts(4096)
 def _classify_name(path: str) -> PathClass:
     name = _normalize_path(path)
     return next((listed for pattern, listed in _COMPILED if pattern.fullmatch(name)), _SOURCE)

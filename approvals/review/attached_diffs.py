@@ -8,7 +8,6 @@ repository, so pages show it as the agent's statement.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from approvals.diff.hidden_characters import iterate_strings
 from approvals.diff.patch_parser import parse_patch
 from approvals.models import Gate
 from db.compiled_query import CompiledQuerySet
+from journal.text_caches import cache_texts
 from sessions.artifacts import artifact_path
 from sessions.models import Artifact
 
@@ -117,7 +117,7 @@ def _list_named(values: Iterable[Any]) -> tuple[list[str], list[int]]:
     return hashes[:_MAX_NAMED], positions[:_MAX_NAMED]
 
 
-@lru_cache(maxsize=16)
+@cache_texts(16)
 def _read_changes(project: UUID, sha256: str) -> Changes:
     """Read and parse stored bytes; their name is their hash, so the result never changes."""
     try:

@@ -34,6 +34,7 @@ from approvals.review.shown_checks import (
     list_row_flags,
 )
 from db.clock import now_us
+from journal.text_caches import cache_texts
 from ledger.models import Effect
 from web import untrusted_text
 from web.templatetags.gatebook import (
@@ -374,7 +375,7 @@ def asked_line(line: CardLine, policy_set: UUID | None) -> SafeString:
 
 
 @register.simple_tag
-@lru_cache(maxsize=256)
+@cache_texts(256)
 def environment_label(environment: str, ref_class: str = "", named: str = "") -> SafeString:
     """Render the environment of an effect.
 

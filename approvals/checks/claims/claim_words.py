@@ -7,8 +7,9 @@ the past, under a condition, or names something else ("a read-only token", "afte
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
+
+from journal.text_caches import cache_texts
 
 MAX_CLAIM_CHARACTERS: Final = 4_000  # of a text that is read for claims
 # Same length, so that offsets stay: typographic hyphens, blanks and apostrophes.
@@ -492,7 +493,7 @@ class Claim:
     bound: str = ""
 
 
-@lru_cache(maxsize=1024)  # a page reads each claim several times, and pages are reloaded
+@cache_texts(1024)
 def recognize_claims(text: str, *, commit: bool = False) -> tuple[Claim, ...]:
     """Return the claims of a text in their order; reads at most 4,000 characters.
 

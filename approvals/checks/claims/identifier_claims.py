@@ -3,13 +3,13 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Final
 
 from approvals.checks.check_results import Compared
 from approvals.checks.claims.claim_evidence import ClaimEvidence, Contradiction
 from approvals.checks.claims.claim_words import MAX_CLAIM_CHARACTERS, Claim
 from approvals.checks.claims.named_values import build_word_set, split_into_words
+from journal.text_caches import cache_texts
 
 _NOUNS: Final = (
     "order|ticket|issue|user|customer|invoice|account|job|case|booking|reservation|subscription"
@@ -44,7 +44,7 @@ _ADDRESS_KEYS: Final = build_word_set(
 )
 
 
-@lru_cache(maxsize=1024)
+@cache_texts(1024)
 def read_identifiers(text: str) -> tuple[Claim, ...]:
     """Return the identifiers that a claim names as what the call is about."""
     return tuple(_iterate_identifiers(text[:MAX_CLAIM_CHARACTERS]))
