@@ -69,7 +69,8 @@ LONGEST_FILES = {
     *("test_operating_recipes.py", "test_database_restart.py", "test_schemathesis.py"),
     *("test_browser_inquiry.py", "test_inbox_browser.py", "test_who_may_speak.py"),
     *("test_garbled_forms.py", "test_answers.py", "test_moments.py", "test_offers.py"),
-    *("test_convergence.py", "test_import_trajectory.py", "test_strict.py"),
+    *("test_convergence.py", "test_import_trajectory.py", "test_mcp_proxy.py", "test_roles.py"),
+    *("test_classes.py", "test_waiting.py", "test_database_faults.py"),
 }
 # The headless shell is the same engine without windows and needs half of the processor time.
 BROWSERS = (

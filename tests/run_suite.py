@@ -36,7 +36,7 @@ NO_TESTS_COLLECTED = 5
 # files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "2"
-WORKERS_ON_SQLITE = "4"  # also runs the tests that do not depend on the database
+WORKERS_ON_SQLITE = "3"  # also runs the tests that do not depend on the database
 SCHEMA = "schema"
 IN_MEMORY = Path("/dev/shm")
 WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run uses about 25 % of that

@@ -258,6 +258,7 @@ def test_a_killed_server_loses_no_ruling(
         assert waiting.result().json()["status"] == "approved"
 
 
+@pytest.mark.matrix_on_postgresql
 def test_above_the_cap_the_answer_comes_at_once_and_everything_else_goes_on(
     running: Server, people: People, clients: Callable[[], httpx.Client]
 ) -> None:

@@ -92,7 +92,7 @@ def list_definitions() -> frozenset[str]:
     return frozenset(
         node.name
         for file in (*SOURCES, *(ROOT / "tests").rglob("*.py"))
-        for node in ast.walk(ast.parse(read(file)))
+        for node in walk_statements(ast.parse(read(file)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     )
 
@@ -141,9 +141,19 @@ def list_columns() -> dict[str, set[str]]:
     }
 
 
+def walk_statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield a module and all statements in it; expressions are most of a tree."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for part in ("body", "orelse", "handlers", "finalbody", "cases"):
+            waiting += getattr(node, part, ())
+
+
 def find_docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
     """Yield the docstrings of a module, its classes and its functions."""
-    for node in ast.walk(tree):
+    for node in walk_statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):

@@ -174,6 +174,7 @@ def test_a_killed_import_is_completed_by_a_second_run(
     assert {effect["permission"] for effect in effects} == {"observed"}
 
 
+@pytest.mark.matrix_on_postgresql
 def test_a_large_result_comes_back_from_the_api_byte_for_byte(
     importing: _Importing, live_server_process: Server, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ def test_a_large_result_comes_back_from_the_api_byte_for_byte(
     assert importing.read(f"artifacts/{artifact}/bytes").content == b"\x00bead\n" * 100_000
 
 
+@pytest.mark.matrix_on_postgresql
 def test_a_refused_token_stops_the_import_with_the_servers_error(
     importing: _Importing,
 ) -> None:

@@ -4,6 +4,7 @@ or by SQL."""
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +67,7 @@ def modules() -> Iterator[Path]:
                 yield path
 
 
+@cache
 def claimed(source: str) -> set[str]:
     """Return the models that a module's docstring claims to write."""
     docstring = ast.get_docstring(ast.parse(source)) or ""
@@ -73,6 +75,7 @@ def claimed(source: str) -> set[str]:
     return set(re.findall(r"\w+", match[1])) & OURS.keys() if match else set()
 
 
+@cache
 def written(source: str) -> set[str]:
     """Return the models that a module's text writes; `SOMETHING` for a row that it saves, changes
     or deletes."""
