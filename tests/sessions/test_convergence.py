@@ -79,7 +79,7 @@ def _of(kind: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Fact]:
 TITLES = st.sampled_from(["one", "two", "nul \0 inside"])
 STATES = st.sampled_from(["pending", "running", "blocked", "done", "failed"])
 TASKS = st.sampled_from(["build", "ship"])
-SESSION_FACTS: Final = (
+SESSION_FACTS: Final[tuple[st.SearchStrategy[Any], ...]] = (
     _of(
         "session.started",
         title=TITLES,
@@ -99,7 +99,7 @@ SESSION_FACTS: Final = (
     _of("session.resumed"),
     _of("session.suspended"),
 )
-TASK_FACTS: Final = (
+TASK_FACTS: Final[tuple[st.SearchStrategy[Any], ...]] = (
     *(
         st.fixed_dictionaries(
             {"kind": st.just(kind), "task": TASKS},
