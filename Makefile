@@ -44,8 +44,7 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 	GATEBOOK_VAR=var/check DATABASE_URL= GATEBOOK_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
 
 test-agents: .venv/.tests .venv/.client .venv/agents/.installed .venv/agents/frameworks/.installed .venv/agents/recipes/.installed typescript ## test with the real Claude Code, Codex, Gemini CLI, agent frameworks and scripted models, installed into .venv/agents
-	$(BIN)/python -m pytest -q tests/hooks/real $(ARGS)
-	TESTS_KILLS=20 $(BIN)/python -m pytest -q tests/clients tests/client/integrations $(ARGS)
+	TESTS_KILLS=20 $(BIN)/python -m pytest -q tests/hooks/real tests/clients tests/client/integrations $(ARGS)
 	MYPYPATH=client $(BIN)/mypy --config-file /dev/null --strict --python-executable .venv/agents/frameworks/bin/python client/gatebook_client/integrations
 
 typescript: ## install the compiler of clients/typescript with npm; without npm its tests are skipped

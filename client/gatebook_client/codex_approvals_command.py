@@ -30,6 +30,7 @@ from gatebook_client.codex_calls import (
     build_terminal_call,
     cut_off_report,
     deny_report,
+    has_run,
     is_tool_elicitation,
 )
 from gatebook_client.connections import NAME_ENV_NAME, load_connection
@@ -297,8 +298,10 @@ class CodexProxy:
         with self._lock:
             self._items.pop(place, None)
             opened = self._requests.pop(place, None)
-        if opened is None:
-            call = build_item_call(thread, turn, item)  # Codex did not ask
+        if opened is not None and not opened.accepted and not has_run(item):
+            return  # it was declined, or withdrawn
+        if opened is None or not opened.accepted:  # it ran without permission
+            call = build_item_call(thread, turn, item)
             report = None if call is None else build_report(call, item, was_permitted=False)
             if report is not None:
                 self.reports.add(self._name_session(report))
@@ -365,7 +368,8 @@ class CodexProxy:
         self, identity: object, request: ApprovalRequest, cancelled: threading.Event
     ) -> None:
         """Accept a request that Gatebook permits. Raises for any other."""
-        call, thread = request.call, request.call["session_id"]
+        call = request.call
+        thread = call.get("agent_id") or call["session_id"]
         shown: list[str] = []
 
         def report_wait(sentence: str) -> None:
@@ -396,7 +400,7 @@ class CodexProxy:
         if words:
             self.reports.add(deny_report(call, words))
             raise CallDenied(words)
-        place = (str(call.get("agent_id") or thread), request.item)
+        place = (str(thread), request.item)
         with self._lock:
             self._requests.setdefault(place, OpenItem()).accepted.append(request)
         if not self._answer(identity, request.accept):

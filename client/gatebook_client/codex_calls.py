@@ -211,6 +211,11 @@ def build_report(call: Json, item: Json, *, was_permitted: bool) -> Json | None:
     return build_exit_report(report, code, output)
 
 
+def has_run(item: Json) -> bool:
+    """Return whether an item that has ended was executed."""
+    return item.get("status") == "completed" or isinstance(item.get("exitCode"), int)
+
+
 def cut_off_report(call: Json, words: str) -> Json:
     """Return the hook that says that a call ended and nobody knows how."""
     return call | {

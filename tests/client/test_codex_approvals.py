@@ -195,6 +195,14 @@ def test_a_denial_is_a_decline_whose_words_the_model_reads(
     assert [body["hook_event_name"] for body in gatebook.bodies()] == ["PreToolUse"]
 
 
+def test_a_call_that_ran_although_it_was_declined_is_reported(
+    proxy: Proxy, gatebook: HookServer
+) -> None:
+    answer(gatebook, permissionDecision="deny", permissionDecisionReason="no")
+    proxy.run({"send": ASK}, DECLINED, complete(), END)
+    assert [body["hook_event_name"] for body in gatebook.bodies()] == ["PreToolUse", "PostToolUse"]
+
+
 @pytest.mark.parametrize("failure", ["away", "500", "not understood", "hang up", "ask"])
 def test_whatever_fails_the_request_is_declined(
     proxy: Proxy, gatebook: HookServer, failure: str
