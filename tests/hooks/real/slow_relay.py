@@ -28,7 +28,7 @@ class SlowRelay:
                     answer = response.read()
                 event = json.loads(body)["hook_event_name"]
                 relay.answers.append((event, json.loads(answer)))
-                if event == "PreToolUse":
+                if event in ("PreToolUse", "BeforeTool"):
                     time.sleep(relay.delay_s)
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
