@@ -47,7 +47,8 @@ from gatebook_client.types import Json, Result
 __all__ = ["GatebookTools", "GatedTool"]
 # Claude describes a shell command in other words every time.
 _DEFAULT_TOOLS = {"Bash": GatedTool(free_text=("description",))}
-_SUBAGENTS = ("Agent", "Task")  # no effects: the calls of a subagent are
+# No effects. The calls of a subagent are.
+_NO_EFFECTS = ("Agent", "Task", "TodoWrite", "ToolSearch")
 
 
 class GatebookTools:
@@ -71,11 +72,12 @@ class GatebookTools:
         self.calls = ToolCalls(
             session,
             {**_DEFAULT_TOOLS, **(tools or {})},
-            (*_SUBAGENTS, *ungated),
+            (*_NO_EFFECTS, *ungated),
             wait_for_windows_s=wait_for_windows_s,
             to_result=_to_result,
         )
         self.waiting: dict[str, Held] = {}
+        self._deferred = ""  # the call that ends the run
         self._begun: dict[str, BegunCall] = {}  # by call id
         self._served: set[str] = set()
         self._servers: dict[int, str] = {}
@@ -136,15 +138,21 @@ class GatebookTools:
         if not self.calls.is_gated(name):
             return {}
         self.waiting.pop(call_id, None)
+        if self._deferred == call_id:
+            self._deferred = ""
         try:
-            held = await self.calls.find_wait(name, call["tool_input"], call_id)
+            planned_id = await self.calls.find_approved(name, call["tool_input"], call_id)
+            held = await self.calls.find_wait(name, call["tool_input"], planned_id)
         except Exception as error:
             return _decide("deny", f"{name} was not executed: {error}")
         if held is None:
             return _decide("ask", "Gatebook rules on this call.")
         self.waiting[call_id] = held
-        # A subagent cannot be put off.
-        return _decide("deny" if call.get("agent_id") else "defer", held.next_step)
+        # A subagent cannot be put off. Of several deferred calls, Claude Code forgets all but one.
+        if call.get("agent_id") or self._deferred:
+            return _decide("deny", held.next_step)
+        self._deferred = call_id
+        return _decide("defer", held.next_step)
 
     async def _permit_call(
         self, name: str, arguments: dict[str, Any], context: ToolPermissionContext
@@ -162,7 +170,8 @@ class GatebookTools:
         call_id = context.tool_use_id or ""
         meta = {"framework": "claude-agent-sdk", "agent_id": context.agent_id or ""}
         try:
-            outcome = await self.calls.begin(name, arguments, call_id=call_id, meta=meta)
+            planned_id = await self.calls.find_approved(name, arguments, call_id)
+            outcome = await self.calls.begin(name, arguments, call_id=planned_id, meta=meta)
         except Exception as error:
             return PermissionResultDeny(message=f"{name} was not executed: {error}")
         return self._answer_outcome(name, arguments, call_id, outcome)

@@ -12,6 +12,7 @@ A call that waits for people is rejected for that reason, and is in `gated.waiti
 import json
 from collections.abc import Collection, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -127,15 +128,16 @@ class GatebookTools:
         self.waiting.pop(call.id, None)
         try:
             await self.calls.check_change_request(call.id)
+            call_id = await self.calls.find_approved(name, call.arguments, call.id)
         except PermissionRefused as refusal:
             outcome = read_error(self.calls.describe_call(name, {})["tool"], refusal)
             return Approval(decision="reject", explanation=outcome.message)
-        held = await self.calls.find_wait(name, call.arguments, call.id)
+        held = await self.calls.find_wait(name, call.arguments, call_id)
         if held is not None:
             self.waiting[call.id] = held
             facts = held.to_json()
             return Approval(decision="reject", explanation=held.next_step, metadata=facts)
-        _approved_call.set(call)
+        _approved_call.set(replace(call, id=call_id))
         return Approval(decision="approve", explanation="Gatebook rules when the tool is called.")
 
     async def _call_tool(

@@ -276,7 +276,8 @@ class ToolCalls(Generic[S]):
             except (NotYet, HumanDecisionRequired, PermissionRefused, Rejected) as error:
                 self._held.add(call_id)
                 return read_error(str(how["tool"]), error)
-        return self._finish(identity, effect, act)
+            # Under the lock: an equal call that waits for it must find this one done.
+            return self._finish(identity, effect, act)
 
     def perform_blocking(
         self: "ToolCalls[Session]",
@@ -308,7 +309,8 @@ class ToolCalls(Generic[S]):
             except (NotYet, HumanDecisionRequired, PermissionRefused, Rejected) as error:
                 self._held.add(call_id)
                 return read_error(str(how["tool"]), error)
-        return self._finish(identity, effect, act)
+            # Under the lock: an equal call that waits for it must find this one done.
+            return self._finish(identity, effect, act)
 
     async def begin(
         self: "ToolCalls[AsyncSession]",
@@ -343,6 +345,47 @@ class ToolCalls(Generic[S]):
             return BegunCall(begun.result(), returned, performing)
         return performing.result()
 
+    async def list_waiting(self: "ToolCalls[AsyncSession]") -> list[Held]:
+        """Return the calls of the session that wait for approval, oldest first."""
+        return [
+            _hold(planned)
+            for planned in await self._list_planned()
+            if planned.permission == "pending"
+        ]
+
+    async def find_approved(
+        self: "ToolCalls[AsyncSession]", name: str, arguments: Any, call_id: str
+    ) -> str:
+        """Return the id of an approved call that was not begun and that a new call repeats.
+
+        A model that read that its call waits makes it again, under a new id. Otherwise return
+        `call_id`.
+        """
+        if not self.session.resumed and not self._held:
+            return call_id
+        how = self.describe_call(name, arguments)
+        intent = how["tool"], how["arguments"], how["free_text"]
+        approved = {
+            planned.call_id: planned
+            for planned in await self._list_planned()
+            if planned.permission == "granted" and planned.gate and planned.tool == how["tool"]
+        }
+        if call_id in approved:
+            return call_id
+        for earlier, planned in approved.items():
+            plan = (await self.session.http.get(f"/effects/{planned.effect}/plan")).body
+            same = compute_call_digest(planned.tool, plan.get("arguments"), how["free_text"])
+            if earlier and same == compute_call_digest(*intent):
+                return earlier
+        return call_id
+
+    async def _list_planned(self: "ToolCalls[AsyncSession]") -> list[PlannedEffect]:
+        """Return the effects of the session that have not begun, oldest first; at most 200."""
+        http = self.session.http
+        filters: Json = {"session": self.session.id, "state": "planned", "limit": 200}
+        items = (await http.get("/effects", **filters)).body["items"]
+        return [PlannedEffect.from_json(item, http.url) for item in reversed(items)]
+
     async def find_wait(
         self: "ToolCalls[AsyncSession]", name: str, arguments: Any, call_id: str
     ) -> Held | None:
@@ -362,10 +405,7 @@ class ToolCalls(Generic[S]):
         if planned.answer != "wait" or await self._is_done_unheard(planned):
             return None
         self._held.add(call_id)
-        sentence = f"{planned.handle} is not approved yet; nothing was begun."
-        gate, url = planned.gate, planned.gate_url
-        not_yet = NotYet(sentence, planned.effect, reason="people", gate=gate, gate_url=url)
-        return Held("people", sentence, planned.effect, gate, url, error=not_yet)
+        return _hold(planned)
 
     async def _is_done_unheard(self: "ToolCalls[AsyncSession]", planned: PlannedEffect) -> bool:
         """Return whether an earlier process did the same call, and its model got no result.
@@ -440,6 +480,14 @@ class ToolCalls(Generic[S]):
         if act.failure is not None:
             raise act.failure
         return Done(effect, act.value)
+
+
+def _hold(planned: PlannedEffect) -> Held:
+    """Return an effect that waits for approval as a held call."""
+    sentence = f"{planned.handle} is not approved yet; nothing was begun."
+    gate, url = planned.gate, planned.gate_url
+    error = NotYet(sentence, planned.effect, reason="people", gate=gate, gate_url=url)
+    return Held("people", sentence, planned.effect, gate, url, error=error)
 
 
 def read_error(

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -88,6 +89,7 @@ class MailAgent:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         self._running.append(process)
         return process
@@ -112,10 +114,11 @@ class MailAgent:
         process.communicate()
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill what still runs, also what killed processes had started."""
         for process in self._running:
-            if process.poll() is None:
-                process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if process.stdout is not None and not process.stdout.closed:
                 process.communicate()
 
     @property

@@ -63,5 +63,6 @@ Path("home").mkdir(exist_ok=True)
 program = load_program()
 with MailModel([]) as model:
     environment = {"ANTHROPIC_BASE_URL": model.address}
-    program.options = replace(program.options, env=environment)
+    # With a pipe of its own it does not keep the output of a killed process open.
+    program.options = replace(program.options, env=environment, stderr=lambda _line: None)
     report(asyncio.run(program.work(*sys.argv[1:3])))
