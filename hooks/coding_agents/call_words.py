@@ -12,6 +12,7 @@ from approvals.models import Gate, Vote
 from display.urls_of_rows import URL_OF_ROW
 from journal.models import Body
 from ledger import refusals
+from ledger.confirmations import CODE_HOST_LABELS
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import table
 from ledger.verdicts.table import Verdict
@@ -100,6 +101,27 @@ def describe_done(row: EffectRow, attempt: AttemptRow | None) -> str:
     if result:
         words += f" Its result was:\n{result}"
     return f"{words}\n{build_url('effect', row.id)}"
+
+
+def describe_settled(row: EffectRow, words: str) -> str:
+    """Return the words for a call of which others said how it ended; `words` are a person's."""
+    name = f"{format_effect_handle(row)} ({row.tool})"
+    if row.state == "superseded":
+        text = (
+            f"Gatebook: a person abandoned {name}: it may have happened, and nobody will know."
+            " It was not executed again."
+        )
+    elif row.resolution == "happened":
+        text = f"Gatebook: {name} was done: a person stated that it happened. It was not executed"
+        text += " again."
+    else:
+        host = CODE_HOST_LABELS.get(row.confirmed_by, row.confirmed_by)
+        text = f"Gatebook: {name} was done: {host} confirmed it. It was not executed again."
+    if row.external_reference:
+        text += f" Reference: {row.external_reference}."
+    if words:
+        text += f" The person wrote: {words[:MAX_QUOTED]}"
+    return f"{text}\n{build_url('effect', row.id)}"
 
 
 def load_result_text(attempt: AttemptRow | None) -> str:

@@ -24,7 +24,7 @@ from approvals.dispatch_context import DispatchArguments, DispatchRequest
 from approvals.policies.policy_inputs import PlanPayload
 from db.clock import now_us
 from db.ids import derive_uuid
-from hooks.coding_agents import call_words
+from hooks.coding_agents import call_words, settled_calls
 from hooks.coding_agents.call_intents import CallIntent
 from hooks.coding_agents.hook_answers import HookAnswer
 from hooks.coding_agents.hook_events import HookEvent
@@ -40,7 +40,7 @@ from ledger import permissions
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import CommandResult, Plan
 from ledger.models import Effect
-from ledger.states import OPEN_STATES
+from ledger.states import MOVED_PERMISSIONS, OPEN_STATES
 from ledger.store import reader
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import evaluate
@@ -78,19 +78,24 @@ def decide_call(
     effect_key, stored = _find_effect(case)
     if stored is not None:
         return _answer_stored(case, stored)
-    own, doubtful = _load_open_effects(case)
-    if doubtful and intent.changes_outside:
-        return _settle(case, doubtful[0])
+    found = _load_open_effects(case)
+    own = found.own
+    if found.doubtful and intent.changes_outside:
+        return _settle(case, found.doubtful[0])
+    if found.settled is not None and intent.changes_outside:
+        settled_calls.record_answer(call, event, found.settled)
+        words = settled_calls.load_resolver_words(found.settled)
+        return HookAnswer("deny", call_words.describe_settled(found.settled, words))
     waiting = _choose_waiting(case, own)
     if waiting is not None:
         return _answer_stored(case, waiting)
     denials = [row for row in own if row.state == "planned" and row.permission == "denied"]
-    words = [call_words.describe_denial(call, row) for row in denials]
+    refused = [call_words.describe_denial(call, row) for row in denials]
     for row in denials:
         _withdraw(case, row)  # a person was asked in another turn: this asks again
     answer = _answer_planned(case, _plan(case, effect_key))
-    if words and answer.decision in ("deny", "defer"):
-        return answer._replace(reason=f"{answer.reason}\nBefore: {words[-1]}")
+    if refused and answer.decision in ("deny", "defer"):
+        return answer._replace(reason=f"{answer.reason}\nBefore: {refused[-1]}")
     return answer
 
 
@@ -116,8 +121,16 @@ def _find_effect(case: _Case) -> tuple[str, UUID | None]:
     return build_call_key(event, intent, rows.count()), stored
 
 
-def _load_open_effects(case: _Case) -> tuple[list[EffectRow], list[EffectRow]]:
-    """Return the session's open effects of this intent, and those of an older process in doubt.
+class _OpenEffects(NamedTuple):
+    """Effects of one intent, in the order of their plans."""
+
+    own: Sequence[EffectRow] = ()  # of the session, open and not in doubt
+    doubtful: Sequence[EffectRow] = ()  # that an older process may have executed
+    settled: EffectRow | None = None  # by others, which the model does not know
+
+
+def _load_open_effects(case: _Case) -> _OpenEffects:
+    """Return the effects of this intent that the call meets.
 
     Subagents and their parent are one family: after a crash a new subagent repeats the call.
     """
@@ -128,7 +141,7 @@ def _load_open_effects(case: _Case) -> tuple[list[EffectRow], list[EffectRow]]:
     of_intent = Effect.objects.filter(project=call.project, intent_digest=intent.digest)
     open_now = Q(session=case.session, state__in=OPEN_STATES)
     uncertain = (Q(session=root) | Q(session__parent=root)) & (
-        Q(state="dispatched") | Q(state="failed", outcome="unknown")
+        Q(state="dispatched") | Q(state="failed", outcome="unknown") | settled_calls.MAY_BE_SETTLED
     )
     identities = list(
         of_intent.filter(open_now | uncertain)
@@ -136,16 +149,23 @@ def _load_open_effects(case: _Case) -> tuple[list[EffectRow], list[EffectRow]]:
         .values_list("id", flat=True)[:MAX_OPEN]
     )
     if not identities:
-        return [], []
-    rows = list(reader.load_effects(identities).values())
+        return _OpenEffects()
+    rows = sorted(reader.load_effects(identities).values(), key=_get_position)
     attempts = reader.load_attempts([row.id for row in rows if row.attempt_count])
     doubtful = [
         row
         for row in rows
         if evaluate.is_in_doubt(row) and not _is_of_turn(case, row, attempts.get(row.id, {}))
     ]
-    own = [row for row in rows if row.session_id == case.session and not evaluate.is_in_doubt(row)]
-    return sorted(own, key=_get_position), sorted(doubtful, key=_get_position)
+    own = [
+        row
+        for row in rows
+        if row.session_id == case.session
+        and row.state in OPEN_STATES
+        and not evaluate.is_in_doubt(row)
+    ]
+    settled = settled_calls.find_unknown_settlement(call, case.event, rows, attempts)
+    return _OpenEffects(own, doubtful, settled)
 
 
 def _get_position(row: EffectRow) -> int:
@@ -217,7 +237,8 @@ def _answer_stored(case: _Case, identity: UUID) -> HookAnswer:
     if row.state == "planned" or (row.state == "failed" and row.failure_reason == "rejected"):
         if not _has_same_target(case, row):
             return HookAnswer("deny", call_words.describe_other_target(row))
-        needs_permission = row.permission == "none" or (
+        # An attempt that did not happen has used its permission.
+        needs_permission = row.permission in ("none", *MOVED_PERMISSIONS) or (
             row.permission == "granted" and permissions.is_permission_expired(row, now_us())
         )
         if needs_permission:
