@@ -8,7 +8,8 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,13 @@ ACCEPTED = {"wait": {"id": 0, "result": {"decision": "accept"}}}
 DECLINED = {"wait": {"id": 0, "result": {"decision": "decline"}}}
 
 
+def wait_until(when: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not when():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def complete(**fields: Any) -> dict[str, Any]:
     params = {"threadId": "thread-1", "turnId": "turn-1", "item": ITEM | fields}
     return {"send": {"method": "item/completed", "params": params}}
@@ -85,6 +93,8 @@ class Proxy:
             if "send" in step:
                 text = step["send"] if isinstance(step["send"], str) else json.dumps(step["send"])
                 proxy.take_server_line(text.encode())
+            if "do" in step:
+                step["do"]()
             while "wait" in step:
                 message = arrived.get(timeout=60)
                 self.received.append(message)
@@ -93,6 +103,7 @@ class Proxy:
                     proxy.take_server_line(json.dumps(answer_json).encode())
                 if has_fields(message, step["wait"]):
                     break
+        proxy.take_server_end()
         assert proxy.close() == 0
         return output.getvalue().decode()
 
@@ -350,17 +361,19 @@ def test_a_client_cannot_answer_a_request_in_the_place_of_gatebook(
 def test_a_request_that_codex_withdraws_is_not_accepted(proxy: Proxy, gatebook: HookServer) -> None:
     gatebook.hold = threading.Event()
     resolved = {"threadId": "thread-1", "requestId": 0}
-    threading.Timer(2, gatebook.hold.set).start()
     proxy.run(
         {"send": ASK},
+        {"do": lambda: wait_until(lambda: len(gatebook.requests) == 1)},
         {"send": {"method": "serverRequest/resolved", "params": resolved}},
-        {"wait": {"method": "go on"}},
+        {"do": gatebook.hold.set},
+        {"do": lambda: wait_until(lambda: len(gatebook.requests) == 2)},
+        {"send": {"id": 7, "method": "item/later/requestApproval", "params": PLACE}},
+        {"wait": {"id": 7}},
         END,
-        sends='{"method":"go on"}\n',
     )
-    assert all(message.get("id") != 0 for message in proxy.received)
+    assert [message["id"] for message in proxy.received if "id" in message] == [7]
     names = [body["hook_event_name"] for body in gatebook.bodies()]
-    assert names in (["PreToolUse"], ["PreToolUse", "PermissionDenied"])
+    assert names == ["PreToolUse", "PermissionDenied"]  # it was permitted, and did not run
 
 
 def test_reports_that_gatebook_does_not_get_are_kept_and_sent_later(
