@@ -6,6 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 
 from accounts.audit_log import record_admin_entry
 from accounts.models import Agent
@@ -64,7 +65,10 @@ def find_agents_of_sender(
     project: UUID, host: str, sender: str, email_digests: Collection[str]
 ) -> set[UUID]:
     """Return the agents of which the sender of an event is an identity. One query."""
-    listed = AgentIdentity.objects.filter(project=project, host=host)
+    is_sender = Q(kind="login", value=sender.lower())
+    listed = AgentIdentity.objects.filter(
+        is_sender | Q(kind="email") if email_digests else is_sender, project=project, host=host
+    )
     return {
         agent
         for agent, kind, value in listed.values_list("agent", "kind", "value")[:5_000]
