@@ -36,7 +36,7 @@ from hooks.coding_agents.hook_sessions import (
     ensure_session,
 )
 from hooks.coding_agents.rewritten_calls import rewrite_input
-from ledger import permissions
+from ledger import permissions, refusals
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import CommandResult, Plan
 from ledger.models import Effect
@@ -420,6 +420,10 @@ def _dispatch(case: _Case, row: EffectRow, replays: int | None = None) -> HookAn
         again = _plan(case, row.effect_key, result.effect)
         if permissions.agent_answer(again.effect, again.open_effect) == "wait":
             return _wait(case, again.effect)
+    own_key, stored = _find_effect(case)
+    if result.refusal == refusals.ARGUMENTS_CHANGED and stored is None:
+        _withdraw(case, result.effect)  # people saw other words: this asks again
+        return _answer_planned(case, _plan(case, own_key))
     return HookAnswer("deny", result.refusal.sentence)
 
 

@@ -329,3 +329,22 @@ def test_a_tool_of_a_server_is_no_shell_command_by_its_name(gemini: HookClient) 
     assert [effect.tool for effect in list_effects()] == [
         *("gemini.shell.read", "gemini.git.read", "repo.read"),
     ]
+
+
+def test_a_call_in_other_words_than_approved_asks_again(claude: HookClient) -> None:
+    """People saw the description, which the model words differently every time."""
+    claude.scenario.rules(RULES.replace("tools: [git.push]", "tools: [Agent]"))
+
+    def call(words: str, call_id: str) -> str:
+        fields = {"prompt": "release it", "description": words}
+        hook = claude.build("PreToolUse", tool_name="Agent", tool_input=fields, tool_use_id=call_id)
+        output = claude.send(hook)["hookSpecificOutput"]
+        return str(output.get("permissionDecisionReason")) + output["permissionDecision"]
+
+    assert "waits for approval" in call("Release", "toolu_1")
+    claude.rule_on_only_gate()
+    claude.turn = "turn-2"
+    assert "waits for approval" in call("Do a release", "toolu_2")
+    claude.rule(Gate.objects.get(status="pending"))
+    assert call("Do a release", "toolu_3").endswith("allow")
+    assert count_attempts() == 1
