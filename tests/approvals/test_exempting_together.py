@@ -95,8 +95,7 @@ RULES: Final = list(
 
 
 @pytest.mark.parametrize(
-    ("minimum", "step_up", "reversibility", "exemptible"),
-    keep_core(RULES, one_in=5, mark=pytest.mark.matrix_on_postgresql),
+    ("minimum", "step_up", "reversibility", "exemptible"), keep_core(RULES, one_in=5)
 )
 def test_no_way_to_permission_requires_less_than_the_rule(
     inbox: InboxScenario, minimum: int, step_up: str, reversibility: str, exemptible: str

@@ -76,6 +76,7 @@ def test_the_official_exporter_delivers_tool_spans(
         assert session["labels"]["service.name"] == "deployer"
 
 
+@pytest.mark.once
 def test_the_official_exporter_sees_a_bad_token_as_a_failure(live_server_process: Server) -> None:
     exporter = RecordingExporter(
         endpoint=f"{live_server_process.url}/v1/traces", headers={"Authorization": "Bearer gbk_no"}
@@ -107,6 +108,7 @@ def send_chunked(
     return header.decode(), content
 
 
+@pytest.mark.once
 def test_chunked_bodies_are_read_completely(live_server_process: Server) -> None:
     token = live_server_process.token("chunked")
     bodies = {
@@ -140,6 +142,7 @@ def test_the_same_spans_from_two_exporters_at_once_are_recorded_once(
     assert sum(count["repeated"] for count in counts) == 900
 
 
+@pytest.mark.once
 def test_a_body_larger_than_the_limit_is_refused_while_it_is_sent(
     live_server_process: Server,
 ) -> None:
