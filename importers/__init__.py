@@ -10,11 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from importers import claude_code, intercode, mini_swe_agent, openhands, pi, swe_agent, tau_bench
+from importers import (
+    claude_code,
+    codex,
+    intercode,
+    mini_swe_agent,
+    openhands,
+    pi,
+    swe_agent,
+    tau_bench,
+)
 from importers.files import Trajectories
 
 READERS: dict[str, Callable[[Path], Trajectories]] = {
     claude_code.FORMAT: claude_code.read_claude_code,
+    codex.FORMAT: codex.read_codex,
     pi.FORMAT: pi.read_pi,
     mini_swe_agent.FORMAT: mini_swe_agent.read_mini_swe_agent,
     swe_agent.FORMAT: swe_agent.read_swe_agent,

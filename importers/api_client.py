@@ -132,6 +132,18 @@ class ImportClient:
                 return counts
             query["after"] = str(answer["next"])
 
+    def find_session(self, key: str) -> str:
+        """Return the id of a session, empty if there is none."""
+        answer = self._request("GET", f"/api/v1/sessions?{httpx.QueryParams({'key': key})}")
+        items = answer.get("items") or []
+        return str(items[0]["id"]) if items else ""
+
+    def list_effects_of_call(self, session: str, call_id: str) -> list[dict[str, Json]]:
+        """Return the effects of a session with this call id, oldest first; at most 50."""
+        query = httpx.QueryParams({"session": session, "call_id": call_id, "limit": "50"})
+        items = self._request("GET", f"/api/v1/effects?{query}").get("items") or []
+        return items[::-1]
+
     def _effect_id(self, payload: Payload) -> str:
         query = httpx.QueryParams(
             {"session": payload.session, "effect_key": payload.effect_key, "limit": "1"}

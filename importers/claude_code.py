@@ -47,15 +47,13 @@ _STOPPED = re.compile(
 
 def read_claude_code(path: Path) -> Trajectories:
     """Return the sessions with at least one call, in the order of their first records."""
-    transcript = _Transcript()
+    transcript = ClaudeTranscript()
     values = open_values(path)
     for line, record in values:
         transcript.add(line, record)
     if not transcript.sessions:
         raise BadInputError(1, "not a Claude Code transcript: no record names its sessionId")
-    trajectories = Trajectories(
-        session.trajectory for session in transcript.sessions.values() if session.trajectory.calls
-    )
+    trajectories = Trajectories(transcript.list_trajectories())
     trajectories.torn = values.torn
     return trajectories
 
@@ -70,14 +68,21 @@ class _Session:
         self.turns: dict[str, int] = {}  # message id to turn
 
 
-class _Transcript:
+class ClaudeTranscript:
+    """A transcript being read, record by record."""
+
     def __init__(self) -> None:
         self.sessions: dict[str, _Session] = {}
         self._open = OpenCalls()
         # Results that precede their calls.
         self._early_results: dict[str, list[tuple[dict[str, Json], int | None]]] = {}
 
+    def list_trajectories(self) -> list[Trajectory]:
+        """Return the sessions with at least one call, as far as they were read."""
+        return [item.trajectory for item in self.sessions.values() if item.trajectory.calls]
+
     def add(self, line: int, record: Json) -> None:
+        """Read the next record. Raises BadInputError."""
         if not isinstance(record, dict) or not isinstance(record.get("type"), str):
             raise BadInputError(line, "not a Claude Code record: no type")
         session = self._session_of(line, record)

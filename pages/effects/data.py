@@ -160,6 +160,8 @@ _REPORTED: Final = frozenset(
         "effect.probed",
         "effect.superseded",
         "span.recorded",
+        "transcript.recorded",
+        "transcript.contradicted",
         "artifact.recorded",
         "decision.recorded",
         "decision.concluded",

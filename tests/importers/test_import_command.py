@@ -252,8 +252,8 @@ def test_an_unreachable_address_is_reported_at_once(options: dict[str, str], sen
 
 
 def test_an_unknown_format_lists_the_known_ones() -> None:
-    with pytest.raises(CommandError, match=r"invalid choice: 'codex'.*claude-code.*tau-bench"):
-        call_command("import_trajectory", "codex", "file")
+    with pytest.raises(CommandError, match=r"invalid choice: 'cobol'.*claude-code.*tau-bench"):
+        call_command("import_trajectory", "cobol", "file")
 
 
 def test_progress_is_drawn_on_terminals_only() -> None:

@@ -153,6 +153,7 @@ def test_an_end_is_reported_only_where_the_source_has_one() -> None:
     }
     assert ended == {
         "claude-code": [],
+        "codex": [],
         "pi": [],
         "mini-swe-agent": ["completed", "failed"],
         "swe-agent": ["completed"],

@@ -28,6 +28,7 @@ from accounts.models import Agent, AgentToken
 from importers import READERS
 from importers.api_client import BatchCounts, ImportClient, ImportRefusedError
 from importers.files import BadInputError, Trajectories, TruncatedLine
+from importers.follow import FOLLOWED, SETTLE_S, Follower, FollowState, FollowStateInUse
 from importers.progress_bar import Progress
 from importers.to_events import TooLargeError, build_shipment, split_batches
 from journal.entries import SYSTEM_SOURCE
@@ -47,7 +48,8 @@ class Command(BaseCommand):
         " Importing a file again "
         "adds nothing; a longer version of it adds only what is new. A truncated last line is"
         " skipped, and the exit "
-        "code is then 3."
+        "code is then 3. With --follow, files and folders are read again as they grow, until the"
+        " command is stopped."
     )
     # System checks concern the code and take half of the start-up time.
     requires_system_checks: list[str] = []
@@ -78,6 +80,31 @@ class Command(BaseCommand):
             help="print the counts of each file as JSON, one line per file",
         )
         parser.add_argument(
+            "--follow",
+            action="store_true",
+            help=f"follow files or folders while they grow ({', '.join(FOLLOWED)})",
+        )
+        parser.add_argument(
+            "--state",
+            type=Path,
+            metavar="FILE",
+            help="with --follow: what was sent; default: follow-FORMAT.json in GATEBOOK_VAR",
+        )
+        parser.add_argument(
+            "--settle",
+            type=float,
+            default=SETTLE_S,
+            metavar="SECONDS",
+            help="with --follow: how long hooks may tell of a call first; default: %(default)s",
+        )
+        parser.add_argument(
+            "--max-age",
+            type=float,
+            default=24.0,
+            metavar="HOURS",
+            help="with --follow: leave out files of folders that are older; default: %(default)s",
+        )
+        parser.add_argument(
             "--evaluate-policies",
             action="store_true",
             help=(
@@ -98,6 +125,9 @@ class Command(BaseCommand):
                 " Its operator issues "
                 "one with `manage.py issue_token --agent NAME --scope import`."
             )
+        if options["follow"]:
+            self._follow(options, token)
+            return
         # All files are read before anything is sent. Only the last one stays in memory.
         trajectories, torn = Trajectories(), list[str]()
         for file in files:
@@ -122,6 +152,42 @@ class Command(BaseCommand):
                 + "\n".join([*torn, "Import the file again when it is complete."]),
                 returncode=EXIT_TRUNCATED,
             )
+
+    def _follow(self, options: dict[str, Any], token: str) -> None:
+        """Follow files until SIGTERM, SIGHUP or Ctrl-C."""
+        name = options["format"]
+        if name not in FOLLOWED:
+            raise CommandError(f"Only these formats can be followed: {', '.join(FOLLOWED)}.")
+        if options["evaluate_policies"]:
+            raise CommandError("--follow reports as an agent, so policies are always evaluated.")
+        missing = [str(file) for file in options["files"] if not file.exists()]
+        if missing:
+            raise CommandError(f"{missing[0]} does not exist. Name a transcript or a folder.")
+        path = options["state"] or settings.VAR_DIR / f"follow-{name}.json"
+        connection = _connect(
+            options["url"], token, options["project"], options["agent"], scope="agent"
+        )
+        try:
+            with FollowState(path) as state, connection as http:
+                Follower(
+                    name,
+                    options["files"],
+                    ImportClient(http),
+                    state,
+                    report=self._write_line,
+                    settle_s=options["settle"],
+                    max_age_s=options["max_age"] * 3600,
+                ).run()
+        except FollowStateInUse as error:
+            raise CommandError(
+                f"Another process follows with {error}. Stop it, or give another --state."
+            ) from error
+        except KeyboardInterrupt:
+            return
+
+    def _write_line(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
 
     def _send(self, client: ImportClient, file: Path, trajectories: Trajectories) -> "_Counts":
         """Send the trajectories of one file and return its counts."""
@@ -247,7 +313,7 @@ def _read_file(name: str, file: Path) -> Trajectories:
 
 @contextmanager
 def _connect(
-    url: str | None, token: str, project_name: str, agent_name: str
+    url: str | None, token: str, project_name: str, agent_name: str, *, scope: str = "import"
 ) -> Iterator[httpx.Client]:
     """Yield an HTTP client for `url`, or for the application in this process."""
     if url:
@@ -270,7 +336,7 @@ def _connect(
     transport = httpx.WSGITransport(app=import_string(settings.WSGI_APPLICATION))
     with (
         _signals_raise(),
-        _TemporaryToken(agent) as temporary_token,
+        _TemporaryToken(agent, scope) as temporary_token,
         httpx.Client(
             transport=transport,
             base_url="http://localhost",
@@ -287,8 +353,9 @@ class _TemporaryToken(httpx.Auth):
     After SIGKILL it remains valid for at most TOKEN_LIFETIME.
     """
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, scope: str) -> None:
         self._agent = agent
+        self._scope = scope
         self._token = ""
         self._replace_at = 0.0
 
@@ -314,7 +381,7 @@ class _TemporaryToken(httpx.Auth):
         with transaction.atomic(durable=True):
             self._revoke()
             token = tokens.issue_token(
-                self._agent, scope="import", expires_in=TOKEN_LIFETIME, actor=SYSTEM_SOURCE
+                self._agent, scope=self._scope, expires_in=TOKEN_LIFETIME, actor=SYSTEM_SOURCE
             )
         self._token, self._replace_at = token, issued_at + TOKEN_LIFETIME.total_seconds() / 2
 

@@ -61,6 +61,16 @@ class LiveProject:
             time.sleep(0.05)
         raise AssertionError(f"no gate is {status}")
 
+    def load_page(self, path: str) -> str:
+        """Return a page as the project's reviewer sees it."""
+        person = f"{self.name}-rita"
+        key = self.server.run(
+            f"from tests.pages.people import signed_in; print(signed_in({person!r}))"
+        ).strip()
+        with httpx.Client(base_url=self.server.url, verify=NO_TLS, timeout=60) as client:
+            client.cookies.set(settings.SESSION_COOKIE_NAME, key)
+            return client.get(path).text
+
     def rule(self, answer: str = "approve", reason: str = "agreed in INC-204") -> None:
         """Rule on the gate that waits through its page, as a person does."""
         gate = self.wait_for_gate()

@@ -1,0 +1,403 @@
+"""`import_trajectory --follow` as a real process: files that grow, tear, turn and come back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.test_pushes import WITHIN_S, wait_until
+from tests.config.server import ROOT, Server
+from tests.hooks.real.live_project import LiveProject, make_live_project
+from tests.importers.samples import FILES
+
+PUSH = "git push origin HEAD:refs/heads/agent/cc"
+ENTRIES = """
+import json
+from accounts.models import Project
+from journal.models import Entry
+project = Project.objects.get(name={name!r}).id
+rows = Entry.objects.filter(project=project, lane__in=("evidence", "claim", "system"))
+rows = rows.filter(kind__regex=r"^(effect|transcript|session|integrity)[.]").order_by("position")
+print(json.dumps([[row.kind, row.lane, row.body.text if hasattr(row, "body") else ""]
+    for row in rows]))
+"""
+
+
+@dataclass
+class Transcript:
+    """A transcript of Claude Code that is written as the program writes it."""
+
+    path: Path
+    session: str = field(default_factory=lambda: str(uuid.uuid4()))
+    lines: int = 0
+
+    def build(self, kind: str, content: Any) -> bytes:
+        self.lines += 1
+        record = {
+            "type": kind,
+            "sessionId": self.session,
+            "uuid": f"{self.session}-{self.lines}",
+            "timestamp": f"2026-11-23T10:00:{self.lines % 60:02}.000Z",
+            "cwd": "/home/ada/shop",
+            "version": "2.1.197",
+            "message": {"id": f"m-{self.lines}", "role": kind, "content": content},
+        }
+        return json.dumps(record).encode() + b"\n"
+
+    def build_call(self, call_id: str, command: str = "make test") -> bytes:
+        block = {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": command}}
+        return self.build("assistant", [block])
+
+    def build_result(self, call_id: str, content: str = "ok", *, failed: bool = False) -> bytes:
+        block = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+        return self.build("user", [block | ({"is_error": True} if failed else {})])
+
+    def append(self, *parts: bytes) -> None:
+        with self.path.open("ab") as file:
+            for part in parts:
+                file.write(part)
+
+
+@dataclass
+class Following:
+    """The process that follows, and what it recorded in its project."""
+
+    project: LiveProject
+    folder: Path
+    processes: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    def start(self, *places: Path, name: str = "claude-code", settle: str = "0") -> None:
+        words = ["--follow", "--settle", settle, "--state", str(self.folder / "state.json")]
+        address = ["--url", self.project.server.url, "--token", self.project.token]
+        log = (self.folder / "log").open("a")
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "manage.py", "import_trajectory", name),
+                *map(str, places),
+                *words,
+                *address,
+            ],
+            cwd=ROOT,
+            env=self.project.server.environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        log.close()
+        self.processes.append(process)
+
+    def kill(self) -> None:
+        process = self.processes[-1]
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(WITHIN_S)
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def wait_for(self, words: str, times: int = 1) -> None:
+        wait_until(lambda: self.log.count(words) >= times or self.processes[-1].poll() is not None)
+        assert self.log.count(words) >= times, self.log
+
+    def list_effects(self) -> list[tuple[str, str, str]]:
+        """Return key, state and outcome of the project's effects, oldest first."""
+        return [
+            (effect["effect_key"], effect["state"], effect.get("outcome") or "")
+            for effect in self.project.list_effects(limit="200")
+        ]
+
+    def wait_for_effects(self, count: int, state: str = "acknowledged") -> None:
+        wait_until(
+            lambda: (
+                [effect[1] for effect in self.list_effects()] == [state] * count
+                or self.processes[-1].poll() is not None
+            )
+        )
+        assert [effect[1] for effect in self.list_effects()] == [state] * count, self.log
+
+    def list_entries(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """Return kind, lane and body of the entries that are not commands."""
+        rows = json.loads(self.project.server.run(ENTRIES.format(name=self.project.name)))
+        return [(kind, lane, json.loads(text or "{}")) for kind, lane, text in rows]
+
+    def list_kinds(self) -> list[str]:
+        return [kind for kind, _, _ in self.list_entries()]
+
+    def send_hook(self, transcript: Transcript, name: str, call_id: str, **more: Any) -> Any:
+        body = {
+            "hook_event_name": name,
+            "session_id": transcript.session,
+            "cwd": "/home/ada/shop",
+            "prompt_id": "turn-1",
+            "tool_name": "Bash",
+            "tool_input": {"command": more.pop("command", "make test")},
+            "tool_use_id": call_id,
+        }
+        answer = self.project.agent.post("/hooks/claude-code", body | more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def has_effects(following: Following, count: int) -> bool:
+    return len(following.list_effects()) == count
+
+
+@pytest.fixture
+def following(live_server_process: Server, tmp_path: Path) -> Iterator[Following]:
+    project = make_live_project(live_server_process, f"follow-{uuid.uuid4().hex[:8]}")
+    following = Following(project, tmp_path)
+    yield following
+    following.close()
+
+
+@pytest.fixture
+def transcript(tmp_path: Path) -> Transcript:
+    (tmp_path / "projects").mkdir()
+    return Transcript(tmp_path / "projects" / "a.jsonl")
+
+
+def test_a_growing_file_is_recorded_line_by_line(
+    following: Following, transcript: Transcript
+) -> None:
+    transcript.append(transcript.build("user", "Fix it"), transcript.build_call("toolu_1"))
+    following.start(transcript.path)
+    following.wait_for_effects(1, "dispatched")
+    result = transcript.build_result("toolu_1", "ök")
+    transcript.append(result[:-25])
+    time.sleep(2.5)
+    assert [effect[1] for effect in following.list_effects()] == ["dispatched"]
+    transcript.append(result[-25:], transcript.build_call("toolu_2"))
+    transcript.append(transcript.build_result("toolu_2", "3 failed", failed=True))
+    following.wait_for_effects(2)
+    assert following.list_effects() == [
+        ("toolu_1:1", "acknowledged", "ok"),
+        ("toolu_2:2", "acknowledged", "error"),
+    ]
+    (session,) = following.project.agent.get("/sessions").json()["items"]
+    assert (session["key"], session["title"]) == (transcript.session, "Fix it")
+
+
+def test_killed_at_any_moment_it_goes_on_and_repeats_nothing(
+    following: Following, transcript: Transcript
+) -> None:
+    transcript.append(transcript.build("user", "Fix it"))
+    for number in range(1, 7):
+        transcript.append(transcript.build_call(f"toolu_{number}"))
+        following.start(transcript.path)
+        if number % 2:  # killed as soon as something is recorded, or somewhere on the way
+            wait_until(partial(has_effects, following, number))
+        else:
+            time.sleep(1.3)
+        following.kill()
+        transcript.append(transcript.build_result(f"toolu_{number}"))
+    following.start(transcript.path)
+    following.wait_for_effects(6)
+    kinds = following.list_kinds()
+    assert kinds.count("effect.planned") == 6
+    assert kinds.count("effect.acknowledged") == 6
+    assert not any(kind.startswith("integrity") for kind in kinds)
+    # Without its state everything is sent again, and nothing is recorded again.
+    following.kill()
+    (following.folder / "state.json").unlink()
+    recorded = following.log.count("are recorded")
+    following.start(transcript.path)
+    following.wait_for("are recorded", recorded + 1)
+    assert following.list_kinds() == kinds
+
+
+def test_a_second_process_with_the_same_state_is_refused(
+    following: Following, transcript: Transcript
+) -> None:
+    transcript.append(transcript.build_call("toolu_1"))
+    following.start(transcript.path)
+    following.wait_for_effects(1, "dispatched")
+    following.start(transcript.path)
+    assert following.processes[-1].wait(WITHIN_S) == 1
+    assert "Another process follows" in following.log
+
+
+def test_a_file_that_is_replaced_is_read_to_its_end_and_the_new_one_too(
+    following: Following, transcript: Transcript
+) -> None:
+    transcript.append(transcript.build_call("toolu_1"), transcript.build_result("toolu_1"))
+    following.start(transcript.path.parent)
+    following.wait_for_effects(1)
+    # Its last lines are written after it was renamed to a name that is not followed.
+    transcript.path.rename(transcript.path.with_suffix(".old"))
+    with transcript.path.with_suffix(".old").open("ab") as file:
+        file.write(transcript.build_call("toolu_2") + transcript.build_result("toolu_2"))
+    other = Transcript(transcript.path)
+    other.append(other.build_call("toolu_3"), other.build_result("toolu_3"))
+    following.wait_for_effects(3)
+    assert sorted(effect[0] for effect in following.list_effects()) == [
+        "toolu_1:1",
+        "toolu_2:2",
+        "toolu_3:1",
+    ]
+
+
+def test_a_file_that_is_cut_and_written_again_repeats_nothing(
+    following: Following, transcript: Transcript
+) -> None:
+    first = transcript.build_call("toolu_1") + transcript.build_result("toolu_1")
+    second = transcript.build_call("toolu_2") + transcript.build_result("toolu_2")
+    transcript.append(first, second)
+    following.start(transcript.path)
+    following.wait_for_effects(2)
+    kinds = following.list_kinds()
+    with transcript.path.open("r+b") as file:
+        file.truncate(len(first) - 10)
+    following.wait_for("was shortened or rewritten")
+    transcript.append(first[-10:], second)
+    third = transcript.build_call("toolu_3") + transcript.build_result("toolu_3")
+    transcript.append(third)
+    following.wait_for_effects(3)
+    assert following.list_kinds()[: len(kinds)] == kinds
+    assert following.list_kinds().count("effect.planned") == 3
+
+
+def test_half_a_line_of_a_killed_client_does_not_stop_the_rest(
+    following: Following, transcript: Transcript
+) -> None:
+    half = transcript.build_call("toolu_lost")[:60]
+    transcript.append(transcript.build_call("toolu_1"), half)
+    following.start(transcript.path)
+    following.wait_for_effects(1, "dispatched")
+    # The next process writes behind the half line; what follows is whole again.
+    transcript.append(transcript.build_result("toolu_1"))
+    transcript.append(transcript.build_call("toolu_2"), transcript.build_result("toolu_2"))
+    following.wait_for("is not JSON and was skipped")
+    wait_until(lambda: len(following.list_effects()) == 2)
+    assert [effect[0] for effect in following.list_effects()] == ["toolu_1:1", "toolu_2:2"]
+
+
+def test_files_that_are_no_transcripts_are_named_and_left_alone(
+    following: Following, transcript: Transcript
+) -> None:
+    (transcript.path.parent / "other.jsonl").write_text('{"a": 1}\n')
+    (transcript.path.parent / "empty.jsonl").touch()
+    old = Transcript(transcript.path.parent / "old.jsonl")
+    old.append(old.build_call("toolu_old"))
+    os.utime(old.path, (1, 1))
+    transcript.append(transcript.build_call("toolu_1"), transcript.build_result("toolu_1"))
+    following.start(transcript.path.parent)
+    following.wait_for_effects(1)
+    assert "other.jsonl: is not followed" in following.log
+    time.sleep(2)
+    assert len(following.list_effects()) == 1
+
+
+def test_effects_that_hooks_told_of_are_met_and_not_doubled(
+    following: Following, transcript: Transcript
+) -> None:
+    """The transcript comes first, as it does: the hook is heard within the time to settle."""
+    following.start(transcript.path.parent, settle="3")
+    transcript.append(transcript.build_call("toolu_1"))
+    following.send_hook(transcript, "PreToolUse", "toolu_1")
+    following.send_hook(transcript, "PostToolUse", "toolu_1", tool_response={"stdout": "ok"})
+    transcript.append(transcript.build_result("toolu_1"))
+    wait_until(lambda: "transcript.recorded" in following.list_kinds())
+    ((key, state, outcome),) = following.list_effects()
+    assert key.startswith("toolu_1:")
+    assert key != "toolu_1:1"
+    assert (state, outcome) == ("acknowledged", "ok")
+    (body,) = [body for kind, _, body in following.list_entries() if kind == "transcript.recorded"]
+    assert (body["outcome"], body["result"], body["tool"]) == ("ok", "ok", "Bash")
+    assert "transcript.contradicted" not in following.list_kinds()
+
+
+def test_a_result_that_no_hook_told_of_comes_from_the_transcript(
+    following: Following, transcript: Transcript
+) -> None:
+    following.send_hook(transcript, "PreToolUse", "toolu_1")
+    assert [effect[1] for effect in following.list_effects()] == ["dispatched"]
+    transcript.append(
+        transcript.build_call("toolu_1"), transcript.build_result("toolu_1", "boom", failed=True)
+    )
+    following.start(transcript.path)
+    following.wait_for_effects(1)
+    assert following.list_effects()[0][2] == "error"
+
+
+def test_a_contradiction_is_shown_and_changes_nothing(
+    following: Following, transcript: Transcript
+) -> None:
+    following.send_hook(transcript, "PreToolUse", "toolu_1")
+    following.send_hook(transcript, "PostToolUse", "toolu_1", tool_response={"stdout": "ok"})
+    transcript.append(
+        transcript.build_call("toolu_1"), transcript.build_result("toolu_1", "boom", failed=True)
+    )
+    following.start(transcript.path)
+    following.wait_for("the transcript contradicts it")
+    ((_, state, outcome),) = following.list_effects()
+    assert (state, outcome) == ("acknowledged", "ok")
+    (body,) = [b for kind, _, b in following.list_entries() if kind == "transcript.contradicted"]
+    assert "recorded as ok, and the transcript says error" in body["contradiction"]
+    page = following.project.load_page(f"/effects/{following.project.list_effects()[0]['id']}/")
+    assert "the transcript contradicts" in page
+
+
+def test_a_held_call_that_ran_all_the_same_is_a_violation(
+    following: Following, transcript: Transcript
+) -> None:
+    following.send_hook(transcript, "PreToolUse", "toolu_1", command=PUSH)
+    assert [effect[1] for effect in following.list_effects()] == ["planned"]
+    transcript.append(
+        transcript.build_call("toolu_1", PUSH), transcript.build_result("toolu_1", "pushed")
+    )
+    following.start(transcript.path)
+    following.wait_for("the transcript contradicts it")
+    following.wait_for_effects(1)
+    assert following.project.count_violations() == 1
+
+
+def test_a_denied_call_that_the_transcript_knows_as_denied_contradicts_nothing(
+    following: Following, transcript: Transcript
+) -> None:
+    following.send_hook(transcript, "PreToolUse", "toolu_1", command=PUSH)
+    words = "Hook PreToolUse:Bash denied this tool: wait for people"
+    transcript.append(
+        transcript.build_call("toolu_1", PUSH),
+        transcript.build_result("toolu_1", words, failed=True),
+    )
+    following.start(transcript.path)
+    wait_until(lambda: "transcript.recorded" in following.list_kinds())
+    assert [effect[1] for effect in following.list_effects()] == ["planned"]
+    assert "transcript.contradicted" not in following.list_kinds()
+    assert following.project.count_violations() == 0
+
+
+def test_a_rollout_of_codex_is_followed(following: Following, tmp_path: Path) -> None:
+    lines = (FILES / "codex.jsonl").read_bytes().splitlines(keepends=True)
+    file = tmp_path / "rollout.jsonl"
+    file.write_bytes(b"".join(lines[:6]))
+    following.start(file, name="codex")
+    for line in lines[6:]:
+        with file.open("ab") as stream:
+            stream.write(line)
+        time.sleep(0.1)
+    wait_until(lambda: len(following.list_effects()) == 5)
+    wait_until(lambda: following.list_effects()[-1][1] == "failed")
+    assert [(state, outcome) for _, state, outcome in following.list_effects()] == [
+        ("acknowledged", "ok"),
+        ("acknowledged", "error"),
+        ("acknowledged", "unknown"),
+        ("acknowledged", "ok"),
+        ("failed", "error"),
+    ]
