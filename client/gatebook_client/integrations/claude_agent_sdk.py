@@ -8,6 +8,7 @@ A call that waits for people is deferred, and the run ends. `docs/how-to/claude-
 Gatebook shows the whole program.
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -49,6 +50,12 @@ __all__ = ["GatebookTools", "GatedTool"]
 _DEFAULT_TOOLS = {"Bash": GatedTool(free_text=("description",))}
 # No effects. The calls of a subagent are.
 _NO_EFFECTS = ("Agent", "Task", "TodoWrite", "ToolSearch")
+
+_WORDS = {
+    "found": "was done. Do not repeat it.",
+    "due": "did not happen. Make exactly this call again.",
+}
+_UNKNOWN = "may have happened. A person decides. Do not repeat it, and do not do it otherwise."
 
 
 class GatebookTools:
@@ -128,6 +135,29 @@ class GatebookTools:
             if not self.calls.is_gated(entry.partition("(")[0])
         ]
         return replace(options, hooks=hooks, can_use_tool=self._permit_call, allowed_tools=allowed)
+
+    async def settle_open_calls(self) -> str:
+        """Find out what became of calls of a process that was killed; return a prompt about them.
+
+        Claude Code tells the model only that their results are missing. Probes are run; a call that
+        nobody can know about is left to a person. "" if there are none.
+        """
+        session = self.calls.session
+        filters: Json = {"session": session.id, "state": "dispatched", "limit": 200}
+        begun = (await session.http.get("/effects", **filters)).body["items"]
+        if not begun:
+            return ""
+        for name, gated in self.calls.tools.items():
+            tool = gated.tool or name
+            session.register(tool, probe=gated.probe, compensate=gated.compensate)
+        recovery = await session.recover(wait_for_people_s=0)
+        results = {step.effect: step.result for step in recovery.steps}
+        lines = []
+        for effect in reversed(begun):
+            plan = (await session.http.get(f"/effects/{effect['id']}/plan")).body
+            call = f"{effect['handle']} ({effect['tool']} {json.dumps(plan.get('arguments'))})"
+            lines.append(f"{call} {_WORDS.get(results.get(effect['id'], ''), _UNKNOWN)}")
+        return "An earlier process was killed during these calls:\n" + "\n".join(lines)
 
     async def _plan_call(
         self, event: HookInput, _call_id: str | None, _context: HookContext

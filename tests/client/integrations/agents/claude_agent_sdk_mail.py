@@ -4,6 +4,7 @@ The real Claude Code asks a model server of this process.
 """
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -40,9 +41,16 @@ class MailModel(ScriptedModel):
             for block in message["content"]
         ]
         call_ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        results = [_read_text(block) for block in blocks if block["type"] == "tool_result"]
-        turn = Script().next_turn(call_ids, results)
-        self.call_ids = [call["id"] for call in turn["calls"]]
+        results = [block for block in blocks if block["type"] == "tool_result"]
+        # As a model would, it repeats a call without result if it reads that this did not happen.
+        missing = [block["tool_use_id"] for block in results if "interrupted" in _read_text(block)]
+        if "did not happen. Make exactly this call again" in json.dumps(request["messages"]):
+            call_ids = [identity for identity in call_ids if identity not in missing]
+            results = [block for block in results if block["tool_use_id"] not in missing]
+        turn = Script().next_turn(call_ids, [_read_text(block) for block in results])
+        self.call_ids = [
+            call["id"] + "-repeated" * (call["id"] in missing) for call in turn["calls"]
+        ]
         calls = [ToolCall(f"mcp__mail__{call['name']}", call["args"]) for call in turn["calls"]]
         self.steps = [Step(turn.get("text", ""), calls)] * 100
         return super().answer_messages(request)
