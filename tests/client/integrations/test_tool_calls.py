@@ -242,3 +242,28 @@ def test_what_a_call_waits_for_is_known_without_beginning_it(ledger: FakeGateboo
             assert isinstance(denied, Denied)
 
     run(work())
+
+
+def test_a_new_call_meets_the_approval_of_the_same_call(ledger: FakeGatebook) -> None:
+    ledger.declare_tool("mail.send", "opaque", needs_approval=True)
+
+    async def work() -> None:
+        async with ledger.async_session("a", end_on_exit=False) as s:
+            calls = ToolCalls(s, TOOLS)
+            how: Any = ("send_mail", {"to": "ada", "why": "asked"})
+            assert await calls.find_approved(*how, "c1") == "c1"
+            assert await calls.find_wait(*how, "c1") is not None
+            (held,) = await calls.list_waiting()
+            assert held.effect == (await s.find_effect(call_id="c1")).effect
+            assert await calls.find_approved(*how, "c2") == "c2"  # nobody has approved it yet
+            ledger.answer_gates("approved")
+            assert await calls.list_waiting() == []
+            again: Any = ("send_mail", {"to": "ada", "why": "asked again"})
+            assert await calls.find_approved(*again, "c2") == "c1"
+            assert await calls.find_approved("send_mail", {"to": "eve"}, "c2") == "c2"
+            begun = await calls.begin(*how, call_id="c1")
+            assert isinstance(begun, BegunCall)
+            await begun.report("sent")
+            assert await calls.find_approved(*again, "c2") == "c2"  # used once
+
+    run(work())
