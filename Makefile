@@ -122,10 +122,14 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	@$(PIP) install --require-hashes --requirement requirements-dev.lock
 	@touch .venv/.runtime $@
 
-# The client is used from where it is written: one line of the environment's own path names its folder.
-.venv/.client: client/pyproject.toml | .venv/bin/python
-	@$(BIN)/python -c 'import pathlib, sysconfig; \
-		(pathlib.Path(sysconfig.get_path("purelib")) / "gatebook_client.pth").write_text(str(pathlib.Path("client").resolve()))'
+# The client is used from where it is written: one line of the environment's own path names its folder. Its command is
+# .venv/bin/gatebook.
+.venv/.client: client/pyproject.toml Makefile | .venv/bin/python
+	@$(BIN)/python -c 'import pathlib, sys, sysconfig; \
+		(pathlib.Path(sysconfig.get_path("purelib")) / "gatebook_client.pth").write_text(str(pathlib.Path("client").resolve())); \
+		command = pathlib.Path(sysconfig.get_path("scripts")) / "gatebook"; \
+		command.write_text(f"#!{sys.executable}\nfrom gatebook_client.cli import main\n\nraise SystemExit(main())\n"); \
+		command.chmod(0o755)'
 	@touch $@
 
 # The coding agents of `make test-agents`, in the versions that the tests know.
