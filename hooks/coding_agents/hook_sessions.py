@@ -19,6 +19,7 @@ from hooks.coding_agents.hook_events import (
 from sessions import lookup, sessions
 from sessions.models import Session
 
+MAX_SUBAGENTS: Final = 200  # of one session that are searched for open calls
 # Fields that describe the client's process. Shown, never compared.
 _META_FIELDS: Final = (
     *("cwd", "transcript_path", "permission_mode", "model", "source", "agent_type"),
@@ -77,6 +78,12 @@ def _open_session(call: Call, event: HookEvent, key: str, parent: str) -> UUID:
     origin = build_origin(call, event, build_fact_key("session.started", key), body)
     sessions.open_session(origin, values)
     return session
+
+
+def list_family(project: UUID, root: UUID) -> list[UUID]:
+    """Return a session and its newest subagents: after a crash, another of them repeats a call."""
+    children = Session.objects.filter(project=project, parent=root).order_by("-opened_position")
+    return [root, *children.values_list("id", flat=True)[:MAX_SUBAGENTS]]
 
 
 def build_meta(event: HookEvent) -> dict[str, Any]:

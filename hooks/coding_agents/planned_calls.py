@@ -34,12 +34,15 @@ from hooks.coding_agents.hook_sessions import (
     build_meta,
     build_origin,
     ensure_session,
+    list_family,
 )
 from hooks.coding_agents.rewritten_calls import rewrite_input
 from ledger import permissions, refusals
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import CommandResult, Plan
 from ledger.models import Effect
+from ledger.open_effects import MAY_BE_OPEN
+from ledger.partial_indexes import HAS_CALL_ID
 from ledger.states import MOVED_PERMISSIONS, OPEN_STATES
 from ledger.store import reader
 from ledger.store.effect_rows import AttemptRow, EffectRow
@@ -116,7 +119,7 @@ def _find_effect(case: _Case) -> tuple[str, UUID | None]:
         identity = derive_uuid(case.session, effect_key)
         return effect_key, identity if Effect.objects.filter(id=identity).exists() else None
     rows = Effect.objects.filter(session=case.session, intent_digest=intent.digest)
-    same = rows.filter(call_id=event.delivery).order_by("-opened_position")
+    same = rows.filter(HAS_CALL_ID, call_id=event.delivery).order_by("-opened_position")
     stored = same.values_list("id", flat=True).first() if event.delivery else None
     return build_call_key(event, intent, rows.count()), stored
 
@@ -138,16 +141,19 @@ def _load_open_effects(case: _Case) -> _OpenEffects:
     root = case.session
     if case.event.parent_key:
         root = lookup.derive_session_id(call.project, case.event.parent_key)
-    of_intent = Effect.objects.filter(project=call.project, intent_digest=intent.digest)
-    open_now = Q(session=case.session, state__in=OPEN_STATES)
-    uncertain = (Q(session=root) | Q(session__parent=root)) & (
-        Q(state="dispatched") | Q(state="failed", outcome="unknown") | settled_calls.MAY_BE_SETTLED
-    )
-    identities = list(
-        of_intent.filter(open_now | uncertain)
-        .order_by("opened_position")
-        .values_list("id", flat=True)[:MAX_OPEN]
-    )
+    of_intent = Effect.objects.filter(intent_digest=intent.digest)
+    open_now = of_intent.filter(MAY_BE_OPEN)
+    uncertain = Q(state="dispatched") | Q(state="failed", outcome="unknown")
+    family = list_family(call.project, root)
+    identities = {
+        identity
+        for rows in (
+            open_now.filter(session=case.session, state__in=OPEN_STATES),
+            open_now.filter(uncertain, session__in=family),
+            of_intent.filter(settled_calls.MAY_BE_SETTLED, session__in=family),
+        )
+        for identity in rows.order_by("opened_position").values_list("id", flat=True)[:MAX_OPEN]
+    }
     if not identities:
         return _OpenEffects()
     rows = sorted(reader.load_effects(identities).values(), key=_get_position)

@@ -7,8 +7,6 @@ that the client ran it anyway, and one of an effect that was never planned is ev
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Q
-
 from api.endpoint import Call
 from approvals import gated_commands
 from db.ids import derive_uuid
@@ -17,11 +15,17 @@ from hooks.coding_agents.call_intents import CallIntent
 from hooks.coding_agents.call_results import CallResult
 from hooks.coding_agents.hook_events import HookEvent
 from hooks.coding_agents.hook_facts import build_fact, record_facts
-from hooks.coding_agents.hook_sessions import build_fact_key, build_origin, ensure_session
+from hooks.coding_agents.hook_sessions import (
+    build_fact_key,
+    build_origin,
+    ensure_session,
+    list_family,
+)
 from hooks.coding_agents.planned_calls import build_call_key, build_call_meta
 from journal.models import Entry
 from ledger import commands
 from ledger.models import Attempt, Effect
+from ledger.open_effects import MAY_BE_OPEN
 from ledger.store import reader
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from sessions import lookup
@@ -104,8 +108,8 @@ def _find_continued(
     """
     root = lookup.derive_session_id(project, event.parent_key) if event.parent_key else session
     effects = Effect.objects.filter(
-        Q(session=root) | Q(session__parent=root),
-        project=project,
+        MAY_BE_OPEN,
+        session__in=list_family(project, root),
         intent_digest=intent.digest,
         state="dispatched",
     )

@@ -3,13 +3,13 @@
 from typing import Final
 from uuid import UUID
 
-from django.db.models import Q
-
 from api.endpoint import Call
 from db.clock import now_us
 from hooks.coding_agents.call_intents import LOCAL_TOOLS
 from hooks.coding_agents.call_words import build_url
+from hooks.coding_agents.hook_sessions import list_family
 from ledger.models import Effect
+from ledger.open_effects import MAY_BE_OPEN
 from ledger.verdicts import evaluate, table
 from shell.command_effects import CODE_TOOL, EDIT_TOOL, READ_TOOL
 
@@ -23,9 +23,9 @@ def describe_open_effects(call: Call, session: UUID) -> str:
     A client tells its model after a crash that a call was aborted, although it may have happened.
     Calls that change nothing outside the machine are left out.
     """
-    in_family = Q(session=session) | Q(session__parent=session)
+    family = list_family(call.project, session)
     rows = list(
-        Effect.objects.filter(in_family, project=call.project, state="dispatched")
+        Effect.objects.filter(MAY_BE_OPEN, session__in=family, state="dispatched")
         .exclude(tool__in=_LOCAL_TOOLS)
         .order_by("-opened_position")[: MAX_NOTES + 1]
     )

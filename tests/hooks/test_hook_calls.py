@@ -1,6 +1,8 @@
 """A call before it runs: permitted, waiting, refused, approved, repeated, met again after a crash."""
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from approvals.models import Gate
 from journal.models import Body, Entry
@@ -348,3 +350,23 @@ def test_a_call_in_other_words_than_approved_asks_again(claude: HookClient) -> N
     claude.rule(Gate.objects.get(status="pending"))
     assert call("Do a release", "toolu_3").endswith("allow")
     assert count_attempts() == 1
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="explains plans of SQLite")
+def test_no_hook_searches_all_effects_of_a_project(claude: HookClient) -> None:
+    claude.before("ls")
+    with CaptureQueriesContext(connection) as caught:
+        claude.before("ls", "toolu_2")
+        claude.before("ls", "toolu_2")
+        claude.after("ls", "toolu_9")
+        claude.send(claude.build("Stop"))
+    reads = [query["sql"] for query in caught if query["sql"].startswith("SELECT")]
+    plans = []
+    with connection.cursor() as cursor:
+        for sql in reads:
+            if "ledger_effect" in sql:
+                cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
+                plans += [row[3] for row in cursor.fetchall()]
+    searches = [plan for plan in plans if "ledger_effect " in plan]
+    assert len(searches) > 3
+    assert not [plan for plan in searches if "SCAN" in plan or "project_id=?)" in plan]
