@@ -250,7 +250,7 @@ def test_a_new_call_meets_the_approval_of_the_same_call(ledger: FakeGatebook) ->
     async def work() -> None:
         async with ledger.async_session("a", end_on_exit=False) as s:
             calls = ToolCalls(s, TOOLS)
-            how: Any = ("send_mail", {"to": "ada", "why": "asked"})
+            how: tuple[str, Any] = ("send_mail", {"to": "ada", "why": "asked"})
             assert await calls.find_approved(*how, "c1") == "c1"
             assert await calls.find_wait(*how, "c1") is not None
             (held,) = await calls.list_waiting()
@@ -258,7 +258,7 @@ def test_a_new_call_meets_the_approval_of_the_same_call(ledger: FakeGatebook) ->
             assert await calls.find_approved(*how, "c2") == "c2"  # nobody has approved it yet
             ledger.answer_gates("approved")
             assert await calls.list_waiting() == []
-            again: Any = ("send_mail", {"to": "ada", "why": "asked again"})
+            again: tuple[str, Any] = ("send_mail", {"to": "ada", "why": "asked again"})
             assert await calls.find_approved(*again, "c2") == "c1"
             assert await calls.find_approved("send_mail", {"to": "eve"}, "c2") == "c2"
             begun = await calls.begin(*how, call_id="c1")
