@@ -23,6 +23,7 @@ from ledger.verdicts import verdict_inputs
 
 MAX_PER_QUERY: Final = 200
 MAX_REPOSITORIES: Final = 2_000
+MAX_NEWEST: Final = 20_000  # effects of a project that are searched without an index
 _DAY_US: Final = 86_400_000_000
 # The columns that matching reads; an effect has many more.
 _COLUMNS: Final = (
@@ -55,9 +56,9 @@ def load_effect_candidates(
 ) -> list[EffectFacts]:
     """Return the effects near an event as matching sees them.
 
-    Read are the newest effects of the repository, those that name no repository, those that were
-    dispatched without an answer, and those with one of the event's references: at most
-    MAX_PER_QUERY of each. `excluded`: effects that a person said it is not.
+    Read are the newest effects of the repository and those with one of the event's references, and
+    of the newest MAX_NEWEST those that name no repository or have no answer: at most MAX_PER_QUERY
+    of each. `excluded`: effects that a person said it is not.
     """
     ids = {effect for effect in _find_effects(event, facts) if effect not in excluded}
     rows = list(Effect.objects.filter(id__in=ids).select_related("repository").only(*_COLUMNS))
@@ -76,10 +77,11 @@ def _find_effects(event: CodeHostEvent, facts: EventFacts) -> Iterable[UUID]:
     ofs = Effect.objects.filter(project=event.project_id, imported=False)
     since = event.occurred_us - WINDOW_BEFORE_US - 30 * _DAY_US
     recent = ofs.filter(received_us__gte=since).order_by("-opened_position")
+    newest = recent.filter(opened_position__gt=_find_floor(event.project_id))
     repositories = _find_repositories(event, facts)
     queries: list[QuerySet[Effect]] = [
-        recent.filter(repository__isnull=True),
-        recent.filter(Q(state="dispatched") | Q(state="failed")),
+        newest.filter(repository__isnull=True),
+        newest.filter(Q(state="dispatched") | Q(state="failed")),
     ]
     if repositories:
         queries.append(recent.filter(repository__in=repositories))
@@ -88,6 +90,13 @@ def _find_effects(event: CodeHostEvent, facts: EventFacts) -> Iterable[UUID]:
         queries.append(recent.filter(HAS_REFERENCE, external_reference__in=references))
     for query in queries:
         yield from query.values_list("id", flat=True)[:MAX_PER_QUERY]
+
+
+def _find_floor(project: UUID) -> int:
+    """Return the position below which effects are found by repository and reference only."""
+    positions = Effect.objects.filter(project=project).order_by("-opened_position")
+    listed = positions.values_list("opened_position", flat=True)
+    return next(iter(listed[MAX_NEWEST : MAX_NEWEST + 1]), 0)
 
 
 def _find_repositories(event: CodeHostEvent, facts: EventFacts) -> list[UUID]:

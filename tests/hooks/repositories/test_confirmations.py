@@ -10,7 +10,7 @@ from accounts import agents
 from accounts.models import Project
 from accounts.people import ensure_pseudonym
 from hooks.models import AgentIdentity, CodeHostEvent, EventMatch
-from hooks.repositories import agent_identities, host_events, matching, sources
+from hooks.repositories import agent_identities, candidates, host_events, matching, sources
 from journal import settled_position
 from journal.models import Entry
 from ledger.models import Attempt, Effect
@@ -209,6 +209,18 @@ def test_the_repository_is_the_same_in_every_spelling(bot: CodeHost) -> None:
         "e-9", arguments={"ref": "x"}, target={"repository": "gitlab.com/acme/shop", "ref": "x"}
     )
     assert bot.push(ref="refs/heads/x").status == "open"
+
+
+def test_only_the_newest_effects_are_searched_without_an_index(
+    bot: CodeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "MAX_NEWEST", 1)
+    address = {"repository": "https://github.com/acme/shop", "ref": "main"}
+    bot.dispatch_push("e-1", arguments=address, target={"ref": "main"})
+    bot.dispatch_push("e-2", target={"repository": "acme/other", "ref": "main"})
+    assert matches_of(bot.push()) == []
+    bot.dispatch_push("e-3", arguments=address | {"nth": 3}, target={"ref": "main"})
+    assert matches_of(bot.push()) == [("push_ref_after", "confirmed")]
 
 
 def test_the_compared_repository_is_the_one_that_matched(bot: CodeHost) -> None:
