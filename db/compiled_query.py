@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import QuerySet
+from django.db.models.query import FlatValuesListIterable, ValuesListIterable
 
 # Type of a value -> the placeholder value number n while SQL is compiled: none that a query of ours
 # contains itself, and small enough for every integer column.
@@ -30,6 +31,7 @@ class _CompiledSql:
     sql: str
     parameters: tuple[Any, ...]
     places: tuple[tuple[int, int, int, Callable[[Any], Any]], ...]
+    converters: Mapping[int, Any] | None  # by column; None if Django has to find them
 
 
 class CompiledQuerySet:
@@ -50,10 +52,15 @@ class CompiledQuerySet:
         """Return all rows for these values, as the queryset would. One query."""
         connection: Any = connections[DEFAULT_DB_ALIAS]
         made, parameters = self._fill(connection, values)
+        read: Any = made.rows._iterable_class
+        if made.converters is not None and read in (ValuesListIterable, FlatValuesListIterable):
+            listed = _fetch_all(connection, made.sql, parameters)
+            if made.converters:
+                listed = _convert_rows(listed, made.converters, connection)
+            return listed if read is ValuesListIterable else [value for value, *_ in listed]
         compiler = copy.copy(made.compiler)
         compiler.connection = connection
         compiler.as_sql = lambda *_arguments, **_options: (made.sql, tuple(parameters))
-        read: Any = made.rows._iterable_class
         return list(read(_QuerySetProxy(made.rows, compiler)))
 
     def plain_rows(self, **values: Any) -> list[tuple[Any, ...]]:
@@ -63,10 +70,7 @@ class CompiledQuerySet:
         """
         connection: Any = connections[DEFAULT_DB_ALIAS]
         made, parameters = self._fill(connection, values)
-        with connection.cursor() as cursor:
-            cursor.execute(made.sql, parameters)
-            fetched: list[tuple[Any, ...]] = cursor.fetchall()
-        return fetched
+        return _fetch_all(connection, made.sql, parameters)
 
     def _fill(self, connection: Any, values: Mapping[str, Any]) -> tuple[_CompiledSql, list[Any]]:
         """Return the compiled query and its parameters for these values."""
@@ -110,18 +114,43 @@ class CompiledQuerySet:
         for at, name in enumerate(self._kinds):
             if all(owner != at for _at, owner, *_ in places):
                 raise ValueError(f"the query compares nothing with {name!r}")
-        _keep_converters(compiler)
-        return _CompiledSql(rows, compiler, text, tuple(parameters), tuple(places))
+        converters = _keep_converters(compiler)
+        return _CompiledSql(rows, compiler, text, tuple(parameters), tuple(places), converters)
 
 
-def _keep_converters(compiler: Any) -> None:
-    """Let a compiler find the converters of its columns once, and not for every page."""
+def _keep_converters(compiler: Any) -> Mapping[int, Any] | None:
+    """Let a compiler find the converters of its columns once, and not for every page.
+
+    Returns them; None for columns of several fields, which Django joins.
+    """
     columns = [column for column, *_ in compiler.select[: compiler.col_count]]
     if compiler.has_composite_fields(columns):
-        return
-    converters = compiler.get_converters(columns)
+        return None
+    converters: Mapping[int, Any] = compiler.get_converters(columns)
     compiler.get_converters = lambda _columns: converters
     compiler.has_composite_fields = lambda _columns: False
+    return converters
+
+
+def _fetch_all(connection: Any, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        fetched: list[tuple[Any, ...]] = cursor.fetchall()
+    return fetched
+
+
+def _convert_rows(
+    rows: Sequence[tuple[Any, ...]], converters: Mapping[int, Any], connection: Any
+) -> list[tuple[Any, ...]]:
+    """Convert columns as Django's compiler does, which reads rows one by one."""
+    converted = [list(row) for row in rows]
+    for at, (functions, expression) in converters.items():
+        for row in converted:
+            value = row[at]
+            for convert in functions:
+                value = convert(value, expression, connection)
+            row[at] = value
+    return list(map(tuple, converted))
 
 
 def _filled(values: Sequence[Any]) -> Sequence[Any]:

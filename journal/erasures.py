@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import orjson
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 
-from journal import entries
+from journal import entries, text_caches
 from journal.models import Entry, Erasure
 
 
@@ -38,6 +38,7 @@ def erase_body(project: UUID, position: int, *, reason: str, actor: str, now_us:
     except IntegrityError:
         raise NothingToErase(f"Entry {position} is already being erased.") from None
     entries.delete_body(position)
+    transaction.on_commit(text_caches.clear_text_caches)
     facts = orjson.dumps({"entry": position}).decode()
     entries.record_system_entry(
         project,

@@ -25,6 +25,7 @@ from db import raw_sql
 from db.compiled_query import CompiledQuerySet
 from journal import summaries
 from journal.models import Body
+from journal.text_caches import cache_texts
 from ledger.models import Attempt, Effect
 from sessions.models import Session
 
@@ -255,6 +256,7 @@ def _read_runs(
     return sorted(latest, key=lambda run: run.effect.position)
 
 
+@cache_texts(1024)
 def _read_call(tool: str, head: str) -> _TestCall:
     """Return what the beginning of a plan's body says about tests and branches."""
     is_test_tool = bool(set(split_into_words(tool)) & _TEST_WORDS)
