@@ -141,7 +141,7 @@ def _load_open_effects(case: _Case) -> _OpenEffects:
     root = case.session
     if case.event.parent_key:
         root = lookup.derive_session_id(call.project, case.event.parent_key)
-    of_intent = Effect.objects.filter(intent_digest=intent.digest)
+    of_intent = Effect.objects.filter(intent_digest=intent.digest).order_by("opened_position")
     open_now = of_intent.filter(MAY_BE_OPEN)
     uncertain = Q(state="dispatched") | Q(state="failed", outcome="unknown")
     family = list_family(call.project, root)
@@ -150,9 +150,10 @@ def _load_open_effects(case: _Case) -> _OpenEffects:
         for rows in (
             open_now.filter(session=case.session, state__in=OPEN_STATES),
             open_now.filter(uncertain, session__in=family),
-            of_intent.filter(settled_calls.MAY_BE_SETTLED, session__in=family),
+            # The newest is the one that the model may not know.
+            of_intent.filter(settled_calls.MAY_BE_SETTLED, session__in=family).reverse(),
         )
-        for identity in rows.order_by("opened_position").values_list("id", flat=True)[:MAX_OPEN]
+        for identity in rows.values_list("id", flat=True)[:MAX_OPEN]
     }
     if not identities:
         return _OpenEffects()
