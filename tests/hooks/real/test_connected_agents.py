@@ -44,9 +44,9 @@ def test_connect_ends_with_a_test_that_a_push_is_held(agent: ConnectedAgent) -> 
 def test_calls_that_no_rule_holds_run_and_are_recorded(agent: ConnectedAgent) -> None:
     assert agent.connect("--no-test").returncode == 0
     agent.run("echo one", "cat /none", resumes=False)
-    one, none = agent.list_results()[-2:]
-    assert "one" in one
-    assert "No such file" in none
+    written, missing = agent.list_results()[-2:]
+    assert "one" in written
+    assert "No such file" in missing
     effects = agent.project.list_effects()
     assert [effect["tool"] for effect in effects] == ["shell.read", "shell.read"]
     assert {effect["state"] for effect in effects} == {"acknowledged"}
