@@ -76,9 +76,13 @@ class Following:
     folder: Path
     processes: list["subprocess.Popen[str]"] = field(default_factory=list)
 
-    def start(self, *places: Path, name: str = "claude-code", settle: str = "0") -> None:
+    def start(
+        self, *places: Path, name: str = "claude-code", settle: str = "0", is_remote: bool = True
+    ) -> None:
         words = ["--follow", "--settle", settle, "--state", str(self.folder / "state.json")]
         address = ["--url", self.project.server.url, "--token", self.project.token]
+        if not is_remote:
+            address = ["--project", self.project.name, "--agent", "coder"]
         log = (self.folder / "log").open("a")
         process = subprocess.Popen(
             [
@@ -191,6 +195,20 @@ def test_a_growing_file_is_recorded_line_by_line(
     ]
     (session,) = following.project.agent.get("/sessions").json()["items"]
     assert (session["key"], session["title"]) == (transcript.session, "Fix it")
+
+
+def test_in_the_installation_itself_it_reports_as_the_agent(
+    following: Following, transcript: Transcript
+) -> None:
+    following.send_hook(transcript, "PreToolUse", "toolu_1")
+    transcript.append(transcript.build_call("toolu_1"))
+    following.start(transcript.path, is_remote=False)
+    transcript.append(transcript.build_result("toolu_1"))
+    following.wait_for_effects(1)
+    process = following.processes[-1]
+    process.terminate()
+    assert process.wait(WITHIN_S) == 128 + signal.SIGTERM
+    assert "claim" not in [lane for _, lane, _ in following.list_entries()]
 
 
 def test_killed_at_any_moment_it_goes_on_and_repeats_nothing(
