@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation.bench import (
+    agent_hooks,
     approvals,
     batches,
     cards,
@@ -52,7 +53,8 @@ class Size:
     sizes: tuple[int, ...]  # effects in the databases that are read, the smallest first
     reads: int  # of each page in one round
     costly_batches: int  # batches of one client in one round, during costly queries
-    calls: int  # of one importer
+    calls: int  # of one importer, and of one coding agent
+    starts: int  # of the command of hooks
     growth_batches: int  # of one client and workload in a tenth
     growth_effects: int  # of one agent in a tenth
     gates: int  # pending at once
@@ -69,6 +71,7 @@ FULL = Size(
     12,
     60,
     4_000,
+    40,
     20,
     40,
     5_000,
@@ -76,11 +79,12 @@ FULL = Size(
     heartbeats.BARRED,
     100_000,
 )
-QUICK = Size(1, 5, 12, (2_000, 10_000), 3, 5, 250, 3, 5, 50, 10, 1_000, 2_000)
+QUICK = Size(1, 5, 12, (2_000, 10_000), 3, 5, 250, 10, 3, 5, 50, 10, 1_000, 2_000)
 _spent: dict[str, int] = {}  # seconds, by database and part
 PARTS = (
     "batch",
     "traces",
+    "hooks",
     "command",
     "heartbeats",
     "memory",
@@ -91,6 +95,7 @@ PARTS = (
     "cards",
     "upkeep",
 )
+MAX_HOOK_CALLS = 500  # tool calls in one round
 NOT_QUICK = ("memory", "heartbeats", "resume", "cards", "upkeep")
 
 
@@ -158,6 +163,15 @@ def measure(
         fresh = install(vendor, folder / "fresh", cluster_at)
         if {"batch", "traces", "command", "heartbeats", "memory", "busy"} & set(parts):
             _measure_writing(report, clone(fresh, "measured"), size, parts)
+        if "hooks" in parts:
+            with _record_time(vendor, "hooks"), serve(clone(fresh, "hooked")) as server:
+                agent_hooks.measure(
+                    report,
+                    server,
+                    rounds=size.rounds,
+                    calls=min(size.calls, MAX_HOOK_CALLS),
+                    starts=size.starts,
+                )
         if "gates" in parts:
             with _record_time(vendor, "gates"), serve(clone(fresh, "inbox")) as server:
                 approvals.measure(

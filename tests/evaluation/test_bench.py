@@ -38,6 +38,7 @@ TINY = Size(
     reads=1,
     costly_batches=1,
     calls=10,
+    starts=2,
     growth_batches=1,
     growth_effects=1,
     gates=25,
@@ -51,6 +52,11 @@ PARTS = {
     "sqlite": {
         "batch": ("batch mixed: CPU", "batch split: × that floor"),
         "traces": ("spans: × own batches",),
+        "hooks": (
+            "hooks, one connection: p50",
+            "hooks, empty endpoint, one connection: CPU",
+            "hooks, command: × an empty Python",
+        ),
         "command": ("command: p99",),
         "heartbeats": ("20 sessions with heartbeats every 1 s: CPU",),
         "memory": ("memory: last tenth against first",),
