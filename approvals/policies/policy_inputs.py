@@ -28,6 +28,9 @@ from sessions import sessions
 from sessions.models import Session
 from shell.command_effects import UNPARSED_TOOL
 
+# Plain SQL: every dispatch of a coding agent's call reads its plan.
+_PLAN_TEXT_SQL: Final = "SELECT text FROM journal_body WHERE entry_id = %s"
+
 
 @dataclass(frozen=True, slots=True)
 class PlanPayload:

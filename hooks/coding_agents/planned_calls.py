@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from accounts.models import Repository
 from api.endpoint import Call
@@ -22,7 +22,9 @@ from api.schemas import core
 from approvals import gated_commands
 from approvals.dispatch_context import DispatchArguments, DispatchRequest
 from approvals.policies.policy_inputs import PlanPayload
+from db import raw_sql
 from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
 from db.ids import derive_uuid
 from hooks.coding_agents import call_words, settled_calls
 from hooks.coding_agents.call_intents import CallIntent
@@ -45,7 +47,7 @@ from ledger.open_effects import MAY_BE_OPEN
 from ledger.partial_indexes import HAS_CALL_ID
 from ledger.states import MOVED_PERMISSIONS, OPEN_STATES
 from ledger.store import reader
-from ledger.store.effect_rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow, vendor_id
 from ledger.verdicts import evaluate
 from sessions import lookup, sessions
 from sessions.capacity import PlansThrottled
@@ -70,6 +72,8 @@ class _Case(NamedTuple):
 
 
 MAX_OPEN: Final = 50  # effects of one intent
+# Plain or compiled SQL, because every tool call waits for it.
+_PLANNED_SQL: Final = "SELECT 1 FROM ledger_effect WHERE id = %s"
 
 
 def decide_call(
@@ -81,14 +85,14 @@ def decide_call(
     effect_key, stored = _find_effect(case)
     if stored is not None:
         return _answer_stored(case, stored)
-    found = _load_open_effects(case)
-    own = found.own
-    if found.doubtful and intent.changes_outside:
-        return _settle(case, found.doubtful[0])
-    if found.settled is not None and intent.changes_outside:
-        settled_calls.record_answer(call, event, found.settled)
-        words = settled_calls.load_resolver_words(found.settled)
-        return HookAnswer("deny", call_words.describe_settled(found.settled, words))
+    equal_calls = _load_open_effects(case)
+    own = equal_calls.own
+    if equal_calls.doubtful and intent.changes_outside:
+        return _settle(case, equal_calls.doubtful[0])
+    if equal_calls.settled is not None and intent.changes_outside:
+        settled_calls.record_answer(call, event, equal_calls.settled)
+        words = settled_calls.load_resolver_words(equal_calls.settled)
+        return HookAnswer("deny", call_words.describe_settled(equal_calls.settled, words))
     waiting = _choose_waiting(case, own)
     if waiting is not None:
         return _answer_stored(case, waiting)
@@ -117,11 +121,38 @@ def _find_effect(case: _Case) -> tuple[str, UUID | None]:
     if event.call_id:
         effect_key = build_call_key(event, intent)
         identity = derive_uuid(case.session, effect_key)
-        return effect_key, identity if Effect.objects.filter(id=identity).exists() else None
+        is_planned = raw_sql.fetch_rows(_PLANNED_SQL, [vendor_id(identity)])
+        return effect_key, identity if is_planned else None
     rows = Effect.objects.filter(session=case.session, intent_digest=intent.digest)
     same = rows.filter(HAS_CALL_ID, call_id=event.delivery).order_by("-opened_position")
     stored = same.values_list("id", flat=True).first() if event.delivery else None
     return build_call_key(event, intent, rows.count()), stored
+
+
+def _select_open_calls(digest: Any, session: Any) -> QuerySet[Effect, UUID]:
+    rows = Effect.objects.filter(MAY_BE_OPEN, session=session, intent_digest=digest)
+    return _limit_calls(rows.filter(state__in=OPEN_STATES).order_by("opened_position"))
+
+
+def _select_uncertain_calls(digest: Any, family: Any) -> QuerySet[Effect, UUID]:
+    rows = Effect.objects.filter(MAY_BE_OPEN, session__in=family, intent_digest=digest)
+    uncertain = Q(state="dispatched") | Q(state="failed", outcome="unknown")
+    return _limit_calls(rows.filter(uncertain).order_by("opened_position"))
+
+
+def _select_settled_calls(digest: Any, family: Any) -> QuerySet[Effect, UUID]:
+    rows = Effect.objects.filter(session__in=family, intent_digest=digest)
+    # The newest is the one that the model may not know.
+    return _limit_calls(rows.filter(settled_calls.MAY_BE_SETTLED).order_by("-opened_position"))
+
+
+def _limit_calls(rows: QuerySet[Effect]) -> QuerySet[Effect, UUID]:
+    return rows.values_list("id", flat=True)[:MAX_OPEN]
+
+
+_OPEN_CALLS: Final = CompiledQuerySet(_select_open_calls, digest=str, session=UUID)
+_UNCERTAIN_CALLS: Final = CompiledQuerySet(_select_uncertain_calls, digest=str, family=[UUID])
+_SETTLED_CALLS: Final = CompiledQuerySet(_select_settled_calls, digest=str, family=[UUID])
 
 
 class _OpenEffects(NamedTuple):
@@ -141,19 +172,11 @@ def _load_open_effects(case: _Case) -> _OpenEffects:
     root = case.session
     if case.event.parent_key:
         root = lookup.derive_session_id(call.project, case.event.parent_key)
-    of_intent = Effect.objects.filter(intent_digest=intent.digest).order_by("opened_position")
-    open_now = of_intent.filter(MAY_BE_OPEN)
-    uncertain = Q(state="dispatched") | Q(state="failed", outcome="unknown")
-    family = list_family(call.project, root)
+    values, family = {"digest": intent.digest}, list_family(call.project, root)
     identities = {
-        identity
-        for rows in (
-            open_now.filter(session=case.session, state__in=OPEN_STATES),
-            open_now.filter(uncertain, session__in=family),
-            # The newest is the one that the model may not know.
-            of_intent.filter(settled_calls.MAY_BE_SETTLED, session__in=family).reverse(),
-        )
-        for identity in rows.values_list("id", flat=True)[:MAX_OPEN]
+        *_OPEN_CALLS.rows(session=case.session, **values),
+        *_UNCERTAIN_CALLS.rows(family=family, **values),
+        *_SETTLED_CALLS.rows(family=family, **values),
     }
     if not identities:
         return _OpenEffects()

@@ -4,11 +4,12 @@ A result of a dispatched effect acknowledges it. A result of an effect that was 
 that the client ran it anyway, and one of an effect that was never planned is evidence.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from api.endpoint import Call
 from approvals import gated_commands
+from db import raw_sql
 from db.ids import derive_uuid
 from hooks.coding_agents import rewritten_calls
 from hooks.coding_agents.call_intents import CallIntent
@@ -22,13 +23,15 @@ from hooks.coding_agents.hook_sessions import (
     list_family,
 )
 from hooks.coding_agents.planned_calls import build_call_key, build_call_meta
-from journal.models import Entry
 from ledger import commands
 from ledger.models import Attempt, Effect
 from ledger.open_effects import MAY_BE_OPEN
 from ledger.store import reader
-from ledger.store.effect_rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow, vendor_id
 from sessions import lookup
+
+# Plain SQL, because every tool call waits for it.
+_RECORDED_SQL: Final = "SELECT 1 FROM journal_entry WHERE project = %s AND source = %s"
 
 
 class _Finding(NamedTuple):
@@ -148,8 +151,10 @@ def _list_result_keys(
 
 
 def _is_recorded(call: Call, keys: list[str]) -> bool:
-    entries = Entry.objects.filter(project=call.project, source=call.token.agent_name)
-    return entries.filter(event_id__in=keys).exists()
+    places = ", ".join(["%s"] * len(keys))
+    sql = f"{_RECORDED_SQL} AND id IN ({places}) LIMIT 1"
+    parameters = [vendor_id(call.project), call.token.agent_name, *keys]
+    return bool(raw_sql.fetch_rows(sql, parameters))
 
 
 def _choose_effect_key(session: UUID, event: HookEvent, intent: CallIntent) -> str:
