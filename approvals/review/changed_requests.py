@@ -437,11 +437,11 @@ def _conflicts_sql() -> str:
     effects = f"{effects} UNION SELECT CAST(%s AS {{0}})".format(
         "uuid" if connection.vendor == "postgresql" else "text"
     )
-    found = (
+    condition = (
         "entry.effect = listed.id AND entry.project = %s AND entry.lane = 'system'"
         " AND entry.kind IN ('integrity.conflict', 'integrity.violation')"
     )
-    joined = f"journal_entry AS entry WHERE {found}"
+    joined = f"journal_entry AS entry WHERE {condition}"
     if connection.vendor == "postgresql":  # which would read all conflicts of the project
         own = f"SELECT * FROM {joined} ORDER BY entry.position DESC LIMIT {MOST_CONFLICTS}"
         joined = f"LATERAL ({own}) AS entry"
