@@ -341,7 +341,7 @@ def test_a_call_in_other_words_than_approved_asks_again(claude: HookClient) -> N
         fields = {"prompt": "release it", "description": words}
         hook = claude.build("PreToolUse", tool_name="Agent", tool_input=fields, tool_use_id=call_id)
         output = claude.send(hook)["hookSpecificOutput"]
-        return str(output.get("permissionDecisionReason")) + output["permissionDecision"]
+        return f"{output.get('permissionDecisionReason')}{output['permissionDecision']}"
 
     assert "waits for approval" in call("Release", "toolu_1")
     claude.rule_on_only_gate()
