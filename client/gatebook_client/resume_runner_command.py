@@ -239,8 +239,9 @@ class ResumeRunner:
         is_approved = gate["status"] == "approved"
         is_hooked = "client" in (session.get("labels") or {})
         lease = session.get("lease") or {}
-        if watched.is_late and not is_approved and waiting["status"] != "waiting":
-            raise ClaimSettled  # it went on without this runner
+        is_old_refusal = watched.is_late and not is_approved and waiting["status"] != "waiting"
+        if is_old_refusal and self._has_gone_on(gate, waiting):
+            raise ClaimSettled
         if lease.get("state") == "live":
             self._leave_to_process(watched)
         if is_hooked and "waiting" not in (waiting["status"], session["status"]):
@@ -249,6 +250,14 @@ class ResumeRunner:
             raise ClaimWaits
         if rule.waits_for_all and self._has_pending_gate(waiting, session):
             raise ClaimWaits
+
+    def _has_gone_on(self, gate: Json, session: Json) -> bool:
+        """Return whether a process worked in the session since the ruling, or nobody can know."""
+        lease = self._find_newest(f"event session:{session['handle']} kind:lease.*")
+        ruling = self._find_newest(f"event effect:{gate['effect']} kind:gate.*")
+        if lease is None or ruling is None:
+            return True
+        return bool(lease["position"] > ruling["position"])
 
     def _leave_to_process(self, watched: Watched) -> None:
         """Leave the ruling to the process that works, as long as it may still need help.
@@ -263,9 +272,12 @@ class ResumeRunner:
 
     def _has_process_ended(self, session: Json) -> bool:
         """Return whether the last hook of a coding agent told the end of its process."""
-        query = f"event session:{session['handle']} kind:hook.*"
-        rows = self.client.http.get("/search", q=query, limit=1).body["rows"]
-        return bool(rows) and rows[0].get("kind") == "hook.session_end"
+        newest = self._find_newest(f"event session:{session['handle']} kind:hook.*")
+        return newest is not None and newest.get("kind") == "hook.session_end"
+
+    def _find_newest(self, query: str) -> Json | None:
+        rows: list[Json] = self.client.http.get("/search", q=query, limit=1).body["rows"]
+        return rows[0] if rows else None
 
     def _has_pending_gate(self, *sessions: Json) -> bool:
         for identity in {session["id"] for session in sessions}:

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -205,6 +206,30 @@ def test_a_session_whose_worker_lives_is_left_to_it(scenario: Scenario) -> None:
     agent.post(f"/leases/{lease['id']}/release", {"epoch": lease["epoch"]})
     assert scenario.run_once()[0] == 0
     assert len(scenario.list_starts()) == 1
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_a_denial_from_before_the_runner_is_told_to_a_process_that_had_ended(
+    scenario: Scenario, is_heard: bool
+) -> None:
+    scenario.write_rules(scenario.build_rule())
+    plan = scenario.wait_for_people()
+    work_and_end(scenario, plan)
+    scenario.rule("deny")
+    if is_heard:
+        work_and_end(scenario, plan)
+    assert scenario.run_once()[0] == 0
+    assert len(scenario.list_starts()) == int(not is_heard)
+    assert scenario.run_once() == (0, "")
+    assert len(scenario.list_starts()) == int(not is_heard)
+
+
+def work_and_end(scenario: Scenario, plan: dict[str, Any]) -> None:
+    """Take the lease of a session as its worker, and release it."""
+    agent = scenario.project.agent
+    fields = {"session": plan["session"], "process": "worker-1", "ttl_s": 600}
+    lease = agent.post("/leases", fields).json()
+    agent.post(f"/leases/{lease['id']}/release", {"epoch": lease["epoch"]})
 
 
 def test_a_session_goes_on_when_all_its_gates_are_ruled(scenario: Scenario) -> None:
