@@ -86,10 +86,11 @@ def test_a_workflow_waits_for_people_without_a_process(workflow: RecipeAgent) ->
     assert workflow.project.agent.get(f"/gates/{gate['id']}").json()["status"] == "used"
 
 
-def test_a_workflow_polls_until_people_refuse(workflow: RecipeAgent) -> None:
+@pytest.mark.parametrize("answer", ["deny", "request_changes"])
+def test_a_workflow_polls_until_people_refuse(workflow: RecipeAgent, answer: str) -> None:
     send_to(workflow, "press")
     process = workflow.start()
-    workflow.rule("deny", "Not before Monday")
+    workflow.rule(answer, "Not before Monday")
     output, _ = process.communicate(timeout=120)
     assert "Not before Monday" in output
     assert workflow.outbox == []

@@ -21,6 +21,6 @@ def try_marked(*arguments: str) -> dict[str, str]:
 
 
 program.try_to_send = try_marked
-key, text = sys.argv[1:3]
+key, *texts = sys.argv[1:]
 to = json.loads(open("script.json").read())  # noqa: PTH123, SIM115
-report(program.work(key, to, text))
+report(program.work(key, *(word for text in texts for word in (to, text))))
