@@ -70,6 +70,7 @@ class Scenario:
 
     project: LiveProject
     folder: Path
+    rules: str = "resume.json"
     running: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     @property
@@ -81,7 +82,7 @@ class Scenario:
         return self.marks.read_text().splitlines() if self.marks.exists() else []
 
     def write_rules(self, *commands: dict[str, Any]) -> Path:
-        file = self.folder / "resume.json"
+        file = self.folder / self.rules
         file.write_text(json.dumps({"commands": list(commands)}))
         return file
 
@@ -109,7 +110,7 @@ class Scenario:
 
     def start(self, *words: str, url: str = "", waits: bool = True) -> "subprocess.Popen[str]":
         """Start a runner as its operator does; return when it has looked once at all gates."""
-        file = self.folder / "resume.json"
+        file = self.folder / self.rules
         environment = os.environ | {
             "GATEBOOK_URL": url or self.project.server.url,
             "GATEBOOK_TOKEN": self.project.token,

@@ -40,21 +40,23 @@ def test_the_file_of_the_page_is_valid(tmp_path: Path, capsys: pytest.CaptureFix
     (example,) = re.findall(r"```yaml\n(commands:.*?)```", PAGE.read_text(), re.DOTALL)
     file = tmp_path / "resume.yaml"
     file.write_text(example)
-    claude, graph = read_rules(str(file))
+    claude, graph, workflow = rules = read_rules(str(file))
     work = tmp_path / "work"
     fields = list_fields(labels={"client": "claude-code"}, meta={"cwd": "/srv/work/shop"})
-    assert find_rule([claude, graph], fields) is claude
+    assert find_rule(rules, fields) is claude
     command = claude.build_command(fields)
     assert command.arguments == ("claude", "-p", "", "--resume", "k")
     assert command.folder == "/srv/work/shop"
     with pytest.raises(CommandNotUsable, match="not inside `folders`"):
         claude.build_command(fields | {"meta.cwd": str(work)})
     mail = list_fields(key="mail-7")
-    assert find_rule([claude, graph], mail) is graph
-    assert graph.build_command(mail).arguments == ("python", "mail_graph.py", "mail-7", "go on")
-    assert find_rule([claude, graph], list_fields()) is None
+    assert find_rule(rules, mail) is graph
+    python = "/srv/mail/.venv/bin/python"
+    assert graph.build_command(mail).arguments == (python, "mail_graph.py", "mail-7", "go on")
+    assert find_rule(rules, list_fields(key="news-7")) is workflow
+    assert find_rule(rules, list_fields()) is None
     assert main(["resume-runner", str(file), "--check"]) == 0
-    assert "2 commands" in capsys.readouterr().out
+    assert "3 commands" in capsys.readouterr().out
 
 
 def test_the_table_of_the_page_names_every_member() -> None:
