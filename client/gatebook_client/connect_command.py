@@ -232,7 +232,8 @@ def _write_settings(settings: AgentSettings, path: Path, options: argparse.Names
     _confirm(path, text, after, yes=options.yes)
     _store_undo(path, before, after.encode())
     replace_file(path, after.encode())
-    _print(f"{path} is written. `gatebook connect {settings.name} --undo` restores it.")
+    where = " --project" if options.project else ""
+    _print(f"{path} is written. `gatebook connect {settings.name}{where} --undo` restores it.")
 
 
 def _confirm(path: Path, before: str, after: str, *, yes: bool) -> None:
@@ -360,7 +361,8 @@ def check_hook(settings: AgentSettings, options: argparse.Namespace, url: str, t
         }[decision]
         _print(f"Held: `{options.test_command}` {how} ({took_ms:.0f} ms).")
         if sentence:
-            _print(f"  {sentence}")
+            _print(f"  The coding agent reads: {sentence}")
+        _print("This was a test: nothing was executed, and its request is withdrawn.")
         _print(f"Requests for approval are at {url}/approvals/.")
         return DONE
     _print(f"Not held: Gatebook lets `{options.test_command}` pass ({took_ms:.0f} ms).")

@@ -100,6 +100,16 @@ def test_what_is_there_stays_and_undo_restores_every_byte(desk: Desk) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_the_command_that_undoes_a_project_names_the_project(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert desk.run("claude-code", "--project", "--yes", "--no-test") == 0
+    undo = capsys.readouterr().out.rpartition("`gatebook connect ")[2].partition("`")[0]
+    assert undo == "claude-code --project --undo"
+    assert desk.run(*undo.split(), "--yes") == 0
+    assert not desk.settings("claude-code", project=True).exists()
+
+
 def test_undo_after_other_changes_removes_only_the_hooks(desk: Desk) -> None:
     path = desk.settings("claude-code")
     path.parent.mkdir(parents=True)
