@@ -356,14 +356,14 @@ class Follower:
     def _is_settled(
         self, file: FollowedFile, trajectory: Trajectory, call: Call, now: float
     ) -> bool:
-        """Return whether a hook would have told of a call, or of its result, by now."""
+        """Return whether a hook would have reported a call, or its result, by now."""
         moment = (trajectory.key, call.position, call.result is not None)
         return now - file.seen.setdefault(moment, now) >= self.settle_s
 
     def _find_effect(
         self, session: str, trajectory: Trajectory, call: Call
     ) -> dict[str, Json] | None:
-        """Return the effect of a call that was told in another way; None if there is none.
+        """Return the effect of a call that was reported in another way; None if there is none.
 
         Of several with one call id, the one that comes as late as the call does.
         """
@@ -384,7 +384,7 @@ class Follower:
     def _build_evidence(
         self, trajectory: Trajectory, call: Call, effect: dict[str, Json]
     ) -> list[dict[str, Json]]:
-        """Build what a transcript adds to an effect that was told in another way."""
+        """Build what a transcript adds to an effect that was reported in another way."""
         assert call.result is not None  # noqa: S101 - the caller checks it
         # The facts of the call as an import makes them: payloads that are too large are digests.
         shipment = build_shipment(replace(trajectory, calls=[call], ended=None))

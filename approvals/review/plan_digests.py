@@ -1,7 +1,7 @@
 """What plans are about, as keyed digests.
 
 A process keeps these digests and never the text of a plan: its body may be erased. A plan never
-changes, so it is read once. Whoever asks names only plans whose bodies are stored.
+changes, so it is read once. Callers name only plans whose bodies are stored.
 """
 
 import secrets

@@ -34,7 +34,7 @@ class CallDenied(Exception):
 
 
 class WaitsForPeople(CallDenied):
-    """Nobody has decided yet. The request stays in the inbox: ask again for the same call."""
+    """People have not decided yet. The request stays in the inbox: ask again for the same call."""
 
 
 class DoneBefore(CallDenied):
@@ -159,7 +159,7 @@ class CallPermissions:
     ) -> None:
         """Wait until people rule on the gate of an effect, for one long poll at most.
 
-        Nothing runs meanwhile, so that Gatebook may be away for a while.
+        Nothing runs in that time, so Gatebook may be away for a while.
         """
         left_s = (
             LONG_POLL_S if until is None else max(min(LONG_POLL_S, until - time.monotonic()), 0)

@@ -217,7 +217,7 @@ def has_run(item: Json) -> bool:
 
 
 def cut_off_report(call: Json, words: str) -> Json:
-    """Return the hook that says that a call ended and nobody knows how."""
+    """Return the hook that says that a call ended with an unknown outcome."""
     return call | {
         "hook_event_name": "PostToolUseFailure",
         "error": words,

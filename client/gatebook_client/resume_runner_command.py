@@ -86,7 +86,7 @@ class ResumeRunner:
         self._running: list[Continuation] = []
 
     def run(self) -> None:
-        """Watch until stopped. Gatebook may be away meanwhile."""
+        """Watch until stopped, also while Gatebook is away."""
         is_away, is_first = False, True
         while not self.is_stopped:
             try:
@@ -271,7 +271,7 @@ class ResumeRunner:
         raise ClaimSettled
 
     def _has_process_ended(self, session: Json) -> bool:
-        """Return whether the last hook of a coding agent told the end of its process."""
+        """Return whether the last hook of a coding agent reported the end of its process."""
         newest = self._find_newest(f"event session:{session['handle']} kind:hook.*")
         return newest is not None and newest.get("kind") == "hook.session_end"
 

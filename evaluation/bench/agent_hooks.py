@@ -1,9 +1,9 @@
 """Hooks of coding agents: the time that a tool call waits for Gatebook where nothing is held.
 
 A tool call is a PreToolUse and its PostToolUse, sent as Claude Code sends its HTTP hooks, under
-rules that hold pushes alone. Both are sent on one connection, or each on a new one. Beside them, in
+rules that hold pushes alone. Both are sent on one connection, or each on a new one. In
 the same round, as many requests go to an endpoint that only checks the token (`GET /limits`). The
-command `gatebook hook` is started as a coding agent starts it, beside a Python that does nothing.
+command `gatebook hook` is started as a coding agent starts it, and compared with a Python that does nothing.
 """
 
 import http.client

@@ -35,7 +35,7 @@ def find_unknown_settlement(
     rows: Sequence[EffectRow],
     attempts: Mapping[UUID, Mapping[int, AttemptRow]],
 ) -> EffectRow | None:
-    """Return the newest effect that others settled and the model was not told of before."""
+    """Return the newest effect that others settled and the model has not read of."""
     settled = [row for row in rows if _is_settled(row, attempts.get(row.id, {}).values())]
     for row in reversed(settled):
         if not _was_answered(call, event, row):
@@ -53,7 +53,7 @@ def _is_settled(row: EffectRow, attempts: Iterable[AttemptRow]) -> bool:
 
 
 def _was_answered(call: Call, event: HookEvent, row: EffectRow) -> bool:
-    """True if the model was told in another turn; a call of the same turn is told again."""
+    """True if the model read it in another turn; a call of the same turn reads it again."""
     entries = Entry.objects.filter(
         project=call.project, source=call.token.agent_name, event_id=_build_key(row)
     )

@@ -170,7 +170,7 @@ def declared(quiet: InboxScenario) -> InboxScenario:
 
 
 def redeclare_part(reversibility: str) -> None:
-    """Declare git.push anew, which is not the main call of BUILD_AND_PUSH."""
+    """Declare git.push again, which is not the main call of BUILD_AND_PUSH."""
     Tool.objects.filter(name="git.push").update(reversibility=reversibility)
     cache.clear_tool_cache()
 

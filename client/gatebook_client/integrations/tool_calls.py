@@ -410,7 +410,7 @@ class ToolCalls(Generic[S]):
     async def _is_done_unheard(self: "ToolCalls[AsyncSession]", planned: PlannedEffect) -> bool:
         """Return whether an earlier process did the same call, and its model got no result.
 
-        `perform` finds that, so nobody needs to be asked.
+        `perform` finds that, so no person is asked.
         """
         done = (await self.session.resume())["done"]
         return any(

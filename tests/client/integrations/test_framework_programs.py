@@ -162,6 +162,6 @@ def test_a_graph_works_with_an_async_session_too(agent: MailAgent) -> None:
     output = agent.run(ASYNC="1")
     assert agent.project.wait_for_gate()["page"] in output
     agent.rule("approve")
-    # Without a checkpoint the graph begins anew, and the model asks again under the same ids.
+    # Without a checkpoint the graph starts over, and the model asks again under the same ids.
     assert agent.run(ASYNC="1").strip() == "Done"
     assert sorted(agent.outbox) == ["ada", "press"]
