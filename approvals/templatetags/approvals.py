@@ -219,9 +219,9 @@ def marked_text(context: Context, text: str, prose: bool = False) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def marked_line(context: Context, text: str, limit: int = 120) -> SafeString:
+def marked_line(context: Context, text: str, limit: int = 120, prose: bool = False) -> SafeString:
     """`{% marked_line text 40 %}`: as `untrusted_line`, with the characters that checks mark."""
-    return _marked_line(text, limit, _context_marks(context))
+    return _marked_line(text, limit, _context_marks(context), prose=prose)
 
 
 @register.simple_tag(takes_context=True)
