@@ -12,6 +12,7 @@ from django.db.models.functions import Substr
 
 from accounts.people import find_recent_password_giver
 from approvals.gates.statuses import US
+from approvals.inbox.telling_values import list_telling_values
 from approvals.labels import UNCOUNTED_LABELS
 from approvals.models import Gate, Vote
 from approvals.policies.policy_inputs import load_plan_body
@@ -22,6 +23,7 @@ from db.compiled_query import CompiledQuerySet
 from journal import summaries
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
+from ledger.tools import cache
 
 STEPS_BEFORE: Final = 4
 _ANSWER_CHARACTERS: Final = 2048  # characters of an answer, to summarise it in a line
@@ -83,11 +85,12 @@ def load_neighbouring_steps(gate: Gate) -> list[ChainStep]:
     """Load the gate's effect with those before and after it. Two queries."""
     within = {"session": gate.session_id, "own": gate.effect.opened_position}
     before, after = _STEPS_BEFORE.rows(**within), _STEPS_AFTER.rows(**within)
-    behind = [_build_step(row, "prev" if index == 1 else "") for index, row in enumerate(before)]
-    return [
-        *reversed(behind),
-        *(_build_step(row, "" if index else "next") for index, row in enumerate(after)),
+    project = gate.project_id
+    behind = [
+        _build_step(row, "prev" if index == 1 else "", project) for index, row in enumerate(before)
     ]
+    ahead = [_build_step(row, "" if index else "next", project) for index, row in enumerate(after)]
+    return [*reversed(behind), *ahead]
 
 
 _STEP_COLUMNS: Final = (
@@ -125,14 +128,28 @@ _STEPS_BEFORE: Final = CompiledQuerySet(_select_steps_before, session=UUID, own=
 _STEPS_AFTER: Final = CompiledQuerySet(_select_steps_after, session=UUID, own=int)
 
 
-def _build_step(row: Sequence[Any], rel: str) -> ChainStep:
+def _build_step(row: Sequence[Any], rel: str, project: UUID) -> ChainStep:
     *columns, plan_head, answer_head = row
+    effect = SimpleNamespace(**dict(zip(_STEP_COLUMNS, columns, strict=True)))
     return ChainStep(
-        SimpleNamespace(**dict(zip(_STEP_COLUMNS, columns, strict=True))),
+        effect,
         rel,
-        summaries.summarize_plan_head(plan_head),
+        _summarize_step(plan_head, cache.load_tool(project, effect.tool).telling),
         summaries.summarize_answer(answer_head) if answer_head else "",
     )
+
+
+def _summarize_step(plan_head: str | None, telling: Sequence[str]) -> str | None:
+    """Return a line whose beginning tells the call apart: a summary may cut these arguments."""
+    if plan_head is None:
+        return None
+    arguments = summaries.extract_arguments(plan_head)
+    pairs = list_telling_values(telling, arguments)
+    if not pairs:
+        return summaries.summarize_arguments(arguments)
+    shown = {pair.label for pair in pairs}
+    rest = {name: value for name, value in arguments.items() if name not in shown}
+    return "  ".join([*(pair.value for pair in pairs), summaries.summarize_arguments(rest)])
 
 
 def _select_votes(gate: UUID) -> Any:

@@ -89,7 +89,9 @@ def test_warnings_stand_before_the_facts_with_their_letters_marked(
     title = html.partition('<h1 class="gate-title"')[2].partition("</h1>")[0]
     assert '<mark class="odd">' in title
     assert 'ann@n<mark class="odd">' in html.partition('<dl class="pairs args">')[2]
-    assert 'n<mark class="odd">' in html.partition('<ol class="chain">')[2].partition("</ol>")[0]
+    steps = html.partition('<ol class="chain">')[2].partition("</ol>")[0]
+    assert 'ann@n<mark class="odd">' in steps
+    assert steps.index("rthwind.example") < steps.index("November")  # the recipient first
 
 
 def test_a_contradiction_has_its_letter_on_the_claim_and_beside_the_argument(
