@@ -13,7 +13,7 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from investigation.fulltext import field_index, word_search
 from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
-from investigation.query.fields.comparison import compile_field_comparison
+from investigation.query.fields.comparison import compile_field_comparison, find_compared_field
 from investigation.query.fields.row_tests import (
     CompileContext,
     RowTest,
@@ -160,22 +160,16 @@ def _compile_term(term: Term, entity: Entity, context: CompileContext) -> RowTes
     if term.name in ("since", "until"):
         return _compile_time_bound(term, entity, context)
     field = _get_term_field(term, entity, context)
-    field_values = [value for value in term.values if value.form == "field"]
-    if not field_values:
+    compared = find_compared_field(term)
+    if compared is None:
         return field.test(term, context)
-    if len(term.values) > 1:
-        raise QueryError(
-            field_values[0].at,
-            len(field_values[0].text) + 1,
-            "A field can be compared with one other field only.",
-        )
-    other_field = get_field(field_values[0].text, entity, field_values[0].at)
+    other_field = get_field(compared.text, entity, compared.at)
     return compile_field_comparison(
         field,
         other_field,
         term.operator,
         context,
-        differs=field_values[0].differs,
+        differs=compared.differs,
         at=term.at,
         end=term.end,
     )

@@ -14,7 +14,7 @@ from django.db.models.lookups import (
 
 from investigation.query.fields.row_tests import CompileContext, RowTest
 from investigation.query.fields.types import Field, MultiValue, Ordered
-from investigation.query.parser.ast import QueryError
+from investigation.query.parser.ast import QueryError, QueryValue, Term
 
 _COMPARE: Final = {
     ">": GreaterThan,
@@ -30,6 +30,18 @@ _PLAIN: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<=": lambda a, b: a <= b,
     "": lambda a, b: a == b,
 }
+
+
+def find_compared_field(term: Term) -> QueryValue | None:
+    """Return the value that names another field, as in `left:@right`. Raises QueryError."""
+    compared = next((value for value in term.values if value.form == "field"), None)
+    if compared is not None and len(term.values) > 1:
+        raise QueryError(
+            compared.at,
+            len(compared.text) + 1,
+            "A field can be compared with one other field only.",
+        )
+    return compared
 
 
 def compile_field_comparison(
