@@ -10,6 +10,7 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         """Register the triggers of accounts and listen for sign-ins."""
         from accounts import (
+            account_guards,
             people,
             sign_ins,  # noqa: F401 - imported for its signal receivers
         )
@@ -18,3 +19,4 @@ class AccountsConfig(AppConfig):
 
         triggers.register_triggers(accounts_triggers.ARCHIVE_TRIGGERS)
         triggers.register_triggers(people.PASSWORD_TRIGGERS)
+        triggers.register_triggers(account_guards.ACCOUNT_GUARDS)

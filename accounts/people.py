@@ -92,9 +92,11 @@ def add_project_member(
         user = create_user(username, password, actor=actor)
         if must_replace:
             Person.objects.filter(user=user).update(password_is_own=False)
-    membership = Membership.objects.create(project=project, user=user, role=role)
+    membership = Membership(project=project, user=user, role=role)
     pseudonym = ensure_pseudonym(user)
+    # The entry comes first: guards refuse a role without one (account_guards.py).
     _record(membership, "admin.member_added", actor, {"person": pseudonym, "role": role})
+    membership.save(force_insert=True)
     return membership
 
 
@@ -113,9 +115,9 @@ def change_project_role(membership: Membership, role: str, *, actor: str) -> Non
     if before == "administrator":
         _require_other_administrator(membership)
     membership.role = role
-    membership.save(update_fields=["role"])
     facts = {"person": ensure_pseudonym(membership.user), "role": role, "role_before": before}
     _record(membership, "admin.member_changed", actor, facts)
+    membership.save(update_fields=["role"])
 
 
 @transaction.atomic(savepoint=False)

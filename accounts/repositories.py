@@ -6,6 +6,7 @@ from accounts import git_refs
 from accounts.audit_log import record_admin_entry
 from accounts.models import Project, Repository
 from db.errors import ChangeRefused
+from journal.entries import keyed_digest
 
 MAX_REF_PATTERNS = 100
 MAX_REF_PATTERN_LENGTH = 200
@@ -88,13 +89,16 @@ def change_ref_patterns(
     }
     repository.production_refs, repository.protected_refs = wanted
     repository.patterns_version += 1
-    repository.save(update_fields=["production_refs", "protected_refs", "patterns_version"])
     record_admin_entry(
         repository.project_id,
         "admin.repository_changed",
         actor=actor,
         subject=repository.id,
-        facts={"patterns_version": repository.patterns_version},
+        facts={
+            "patterns_version": repository.patterns_version,
+            "production": keyed_digest("ref patterns", wanted[0]),
+            "protected": keyed_digest("ref patterns", wanted[1]),
+        },
         words={
             "repository": repository.name,
             "production": wanted[0],
@@ -102,4 +106,5 @@ def change_ref_patterns(
             **before,
         },
     )
+    repository.save(update_fields=["production_refs", "protected_refs", "patterns_version"])
     return True

@@ -50,18 +50,20 @@ def add_team_member(team: Team, membership: Membership, *, actor: str = SYSTEM_S
     """
     if membership.project_id != team.project_id:
         raise ChangeRefused("Only members of the project can belong to its teams.")
-    _, created = TeamMember.objects.get_or_create(
-        project_id=team.project_id, team=team, membership=membership
-    )
-    if created:
+    _lock_team(team)
+    if not TeamMember.objects.filter(team=team, membership=membership).exists():
         _record(team, membership, "admin.team_member_added", actor)
+        TeamMember.objects.create(project_id=team.project_id, team=team, membership=membership)
 
 
 @transaction.atomic(savepoint=False)
 def remove_team_member(team: Team, membership: Membership, *, actor: str = SYSTEM_SOURCE) -> None:
     """Remove a member from a team. Their votes stay on record."""
-    if TeamMember.objects.filter(team=team, membership=membership).delete()[0]:
+    _lock_team(team)
+    members = TeamMember.objects.filter(team=team, membership=membership)
+    if members.exists():
         _record(team, membership, "admin.team_member_removed", actor)
+        members.delete()
 
 
 @transaction.atomic(savepoint=False)
@@ -86,6 +88,11 @@ def delete_team(team: Team, *, actor: str) -> None:
         words={"name": team.name},
     )
     team.delete()
+
+
+def _lock_team(team: Team) -> None:
+    """Serialize changes of a team's members, each of which follows its entry."""
+    Team.objects.select_for_update().only("id").filter(pk=team.pk).first()
 
 
 def _record(team: Team, membership: Membership, kind: str, actor: str) -> None:

@@ -57,7 +57,7 @@ def issue_token(
     projects.require_active_project(agent.project)
     secret = secrets.token_urlsafe(32)
     now = timezone.now()
-    token = AgentToken.objects.create(
+    token = AgentToken(
         project_id=agent.project_id,
         agent=agent,
         public_id="".join(secrets.choice(_PUBLIC_ALPHABET) for _ in range(8)),
@@ -78,9 +78,11 @@ def issue_token(
         "admin.token_issued",
         actor=actor,
         subject=token.id,
-        facts=facts,
+        # The digest binds the row's secret, which nobody can find from it.
+        facts={**facts, "digest": token.digest.hex()[:32]},
         words=words,
     )
+    token.save(force_insert=True)
     return f"gbk_{token.public_id}_{secret}"
 
 
@@ -149,10 +151,10 @@ def _parse_timestamp(value: datetime | str | None) -> datetime | None:
 @transaction.atomic(savepoint=False)
 def revoke_agent_token(token: AgentToken, *, actor: str) -> None:
     """Revoke a token permanently. Revoking it again changes nothing."""
-    now = timezone.now()
-    if not AgentToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now):
+    unrevoked = AgentToken.objects.filter(pk=token.pk, revoked_at=None)
+    if unrevoked.select_for_update().first() is None:
         return
-    token.revoked_at = now
+    token.revoked_at = timezone.now()
     facts = {"agent": str(token.agent_id)}
     words = {"agent": token.agent.name, "public_id": token.public_id}
     record_admin_entry(
@@ -163,6 +165,7 @@ def revoke_agent_token(token: AgentToken, *, actor: str) -> None:
         facts=facts,
         words=words,
     )
+    unrevoked.update(revoked_at=token.revoked_at)
 
 
 def _digest(secret: str) -> bytes:

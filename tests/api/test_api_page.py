@@ -13,12 +13,13 @@ from api.schemas.core import REPORTED
 from tests.api.api_client import Caller
 from tests.config.server import Server
 from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
+from tests.rows_with_entries import add_row
 
 
 def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
     user = User.objects.create_user("ann")
     Person.objects.create(user=user, pseudonym="p_ann", password_is_own=True)
-    Membership.objects.create(user=user, project=Project.objects.get(name="default"), role="viewer")
+    add_row(Membership(user=user, project=Project.objects.get(name="default"), role="viewer"))
     browser = Client()
     assert browser.get("/docs/api/").status_code == 302
     browser.force_login(user)

@@ -22,6 +22,7 @@ from tests.api.api_client import Caller, code, new_key
 from tests.api.rows import select_body_text
 from tests.api.test_redaction import FURTHER, PLACES, SECRETS
 from tests.pages.people import Organization
+from tests.rows_with_entries import add_row
 
 pytestmark = pytest.mark.once
 
@@ -36,9 +37,7 @@ def pages(project: str = "default") -> Iterator[str]:
     """Return the pages without arguments that an administrator can read, and those of effects and
     sessions."""
     user = User.objects.create_user("root", password="a long one, this")
-    Membership.objects.create(
-        user=user, project=Project.objects.get(name=project), role="administrator"
-    )
+    add_row(Membership(user=user, project=Project.objects.get(name=project), role="administrator"))
     browser = Client()
     browser.force_login(user)
     for path in _paths(get_resolver().url_patterns):

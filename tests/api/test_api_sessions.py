@@ -14,6 +14,7 @@ from investigation.history.moment import JournalCut
 from journal.models import Body, Entry
 from sessions.models import Item, Session, Task
 from tests.api.api_client import Caller, code
+from tests.rows_with_entries import add_row
 
 
 def test_a_session_is_opened_by_its_key(agent: Caller) -> None:
@@ -105,7 +106,7 @@ def test_a_session_may_have_a_parent_and_an_owner_that_exist(agent: Caller) -> N
     assert code(agent.post("/sessions", {"key": "c", "owner": "nobody"})) == (422, "owner_unknown")
     user = User.objects.create_user("ann")
     assert code(agent.post("/sessions", {"key": "c", "owner": "ann"})) == (422, "owner_unknown")
-    Membership.objects.create(user=user, project=Project.objects.get(name="default"), role="viewer")
+    add_row(Membership(user=user, project=Project.objects.get(name="default"), role="viewer"))
     owned = agent.session("c", owner="ann")
     assert Session.objects.get(id=owned["id"]).owner == user
 

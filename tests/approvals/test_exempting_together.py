@@ -26,6 +26,7 @@ from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
 from tests.matrices import keep_core
 from tests.pages.people import PASSWORD
+from tests.rows_with_entries import change_roles
 
 pytestmark = pytest.mark.django_db
 REASON: Final = "The release train, INC-204."
@@ -168,7 +169,7 @@ def test_no_way_to_permission_requires_less_than_the_rule(
     assert (runs(kept), runs(lost)) == (may, may)
     if may:
         assert dispatch(inbox, kept, process="p-2", replays=1).status_code == 200
-        Membership.objects.filter(user__username="operator").update(role="reviewer")
+        change_roles(Membership.objects.filter(user__username="operator"), "reviewer")
         assert code(dispatch(inbox, lost, process="p-2", replays=1)) == (409, "GATE_GONE")
 
 

@@ -19,6 +19,7 @@ from approvals.models import Gate
 from journal.models import Entry
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import TOKEN, url_of
+from tests.rows_with_entries import remove_members
 
 pytestmark = pytest.mark.django_db
 SHOWN: Final = re.compile(r'<input type="hidden" name="in_project" value="([^"]*)">')
@@ -221,7 +222,9 @@ def test_a_project_that_is_not_ones_own_is_not_named(inbox: InboxScenario, named
     client = inbox.organization.client("administrator")
     if named == "left":
         people.add_project_member(inbox.organization.other, "administrator", "administrator")
-        Membership.objects.filter(project=inbox.project, user__username="administrator").delete()
+        remove_members(
+            Membership.objects.filter(project=inbox.project, user__username="administrator")
+        )
     given = {
         "left": inbox.project.id,
         "other": inbox.organization.other.id,

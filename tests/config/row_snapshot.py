@@ -45,10 +45,13 @@ class Kept(Generic[Made]):
         if Entry.objects.count() != self._entries:
             return make()
         with transaction.atomic():  # foreign keys hold only after all rows are inserted
+            # Rows that decide are accepted only after their entries.
+            _put("journal_entry", list(self._added.get("journal_entry", {}).values()))
             for table, rows in self._changed.items():
                 _change(table, rows)
             for table, rows in self._added.items():
-                _put(table, list(rows.values()))
+                if table != "journal_entry":
+                    _put(table, list(rows.values()))
         for path, content in self._files.items():
             file = Path(settings.MEDIA_ROOT) / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,9 +117,21 @@ def _files() -> dict[Path, bytes]:
 
 
 def _put(table: str, rows: list[Row]) -> None:
+    if not rows:
+        return
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            statement = f'INSERT INTO "{table}" SELECT (one).* FROM unnest(%s::"{table}"[]) AS one'
+            # An entry is written by this transaction, whatever its number was in the snapshot.
+            names = [
+                field.column
+                for field in (Entry._meta.fields if table == Entry._meta.db_table else ())
+                if field.column != "txid"
+            ]
+            into = f" ({', '.join(names)})" if names else ""
+            columns = ", ".join(f"(one).{name}" for name in names or ["*"])
+            statement = (
+                f'INSERT INTO "{table}"{into} SELECT {columns} FROM unnest(%s::"{table}"[]) AS one'
+            )
             cursor.execute(statement, [[row[0] for row in rows]])
         else:
             places = ", ".join(["%s"] * len(rows[0]))

@@ -32,6 +32,7 @@ from tests.ledger.rows_of_code_hosts import CODE_HOSTS
 from tests.ledger.rows_of_incidents import INCIDENTS
 from tests.ledger.rows_of_questions import QUESTIONS
 from tests.ledger.rows_of_recovery import RECOVERY
+from tests.rows_with_entries import add_row
 
 Row = dict[str, Any]
 
@@ -85,9 +86,7 @@ class World:
 
     def new_reviewer(self) -> User:
         """Create a person whose approval counts in the project."""
-        membership: Membership = self.write(Membership, role="reviewer")
-        self.write(Person, user=membership.user, password_is_own=True)
-        return membership.user
+        return self._new_member("reviewer")
 
     @cached_property
     def exempted(self) -> Exemption:
@@ -100,9 +99,12 @@ class World:
 
     def new_operator(self) -> User:
         """Create a person who may grant exemptions in the project, with their own password."""
-        membership: Membership = self.write(Membership, role="operator")
-        self.write(Person, user=membership.user, password_is_own=True)
-        return membership.user
+        return self._new_member("operator")
+
+    def _new_member(self, role: str) -> User:
+        person: Person = self.write(Person, password_is_own=True)
+        self.write(Membership, user=person.user, role=role)
+        return person.user
 
     def under(self, permission: str) -> Row:
         """The columns of an attempt that ran under `permission`, and an effect with the same
@@ -113,8 +115,11 @@ class World:
         }
 
     def write(self, model: Any, **columns: Any) -> Any:
-        """INSERT one row: the valid columns of its table, overridden by `columns`."""
-        return model._default_manager.create(**{**VALID_ROWS[model](self), **columns})
+        """INSERT one row: the valid columns of its table, overridden by `columns`.
+
+        The entry that its guard requires comes first.
+        """
+        return add_row(model(**{**VALID_ROWS[model](self), **columns}))
 
 
 def _open(world: World) -> Row:

@@ -8,7 +8,7 @@ import pytest
 from django.core import mail
 from django.utils.html import urlize
 
-from accounts.models import Agent, Repository
+from accounts.models import Agent
 from approvals.gates import statuses
 from approvals.models import Gate
 from db.clock import now_us
@@ -123,7 +123,6 @@ def test_no_text_of_an_agent_is_live_in_any_notification(inbox: InboxScenario, w
         tool=word, target={"repository": word, "ref": "main", "environment": word, "resource": word}
     )
     Agent.objects.update(name=word)
-    Repository.objects.filter(name=word).update(name=word)
     gate = Gate.objects.select_related("agent", "effect").get(id=inbox.gate(planned).id)
     items = stories(inbox, gate)
     # Other functions build the text of alerts and stuck items, from the same words.

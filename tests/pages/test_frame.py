@@ -20,6 +20,7 @@ from db.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Effect
 from tests.pages.people import PASSWORD, Organization
+from tests.rows_with_entries import remove_members
 from web.templatetags import gatebook
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
@@ -97,7 +98,7 @@ def test_a_person_removed_from_the_chosen_project_falls_back_to_another(
     membership = people.add_project_member(organization.other, "viewer", "viewer")
     client = organization.client("viewer")
     client.post("/project/", {"project": str(organization.other.pk)})
-    Membership.objects.filter(pk=membership.pk).delete()
+    remove_members(Membership.objects.filter(pk=membership.pk))
     assert "declared for default" in page(client, "/tools/")
 
 

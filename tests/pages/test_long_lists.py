@@ -13,15 +13,14 @@ from accounts import agents, tokens
 from accounts.models import Membership, Repository
 from accounts.views import repositories
 from tests.pages.people import Organization
+from tests.rows_with_entries import add_rows
 
 TOKENS, PEOPLE = "/settings/tokens/", "/settings/people/"
 
 
 def fill_people(organization: Organization, number: int) -> None:
     users = User.objects.bulk_create([User(username=f"person-{n:03}") for n in range(number)])
-    Membership.objects.bulk_create(
-        [Membership(project=organization.project, user=user, role="viewer") for user in users]
-    )
+    add_rows(Membership(project=organization.project, user=user, role="viewer") for user in users)
 
 
 def fill_tokens(organization: Organization, number: int) -> None:

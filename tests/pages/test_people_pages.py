@@ -266,7 +266,7 @@ def test_patterns_are_stored_as_a_new_version(organization: Organization) -> Non
 
 
 def test_hostile_names_are_shown_inert(organization: Organization) -> None:
-    Repository.objects.filter(pk=organization.repository.pk).update(name="<img src=x>\u202ebew")
+    Repository.objects.create(project=organization.project, name="<img src=x>\u202ebew")
     page = text(organization.client("administrator").get(reverse("repositories")))
     assert "<img" not in page
     assert "[U+202E]" in page

@@ -14,6 +14,7 @@ from ledger import states
 from ledger.models import Effect
 from sessions.lookup import derive_session_id
 from sessions.models import Session
+from tests.rows_with_entries import add_row
 
 EFFECTS: Final = 760
 SESSIONS: Final = 60
@@ -71,7 +72,7 @@ def _project(random: Random, name: str) -> Project:
     for n in range(3):
         user = User.objects.create(username=f"{name}-{n}" if name == "other" else f"carol{n}")
         Person.objects.create(user=user, pseudonym=f"p_{user.username}", password_is_own=True)
-        Membership.objects.create(project=project, user=user, role="operator")
+        add_row(Membership(project=project, user=user, role="operator"))
         Agent.objects.create(project=project, name=f"robot{n}", owner=user)
     for n in range(2):
         Repository.objects.create(project=project, name=f"web{n}")

@@ -1,0 +1,248 @@
+"""Guards of members, tokens, repositories, teams and pseudonyms, on both databases.
+
+A role, a team, a token or a repository's ref patterns change only with the `admin.*` entry that
+says so. A pseudonym never changes: the whole journal is attributed by it.
+"""
+
+from typing import Final
+
+from accounts.models import Repository
+from db.row_guards import RowGuard, build_guards, entry_says, list_changes
+
+_MEMBER_KINDS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
+_TEAM_KINDS: Final = ("admin.team_member_added", "admin.team_member_removed")
+_PSEUDONYM: Final = (
+    "(SELECT pseudonym FROM {{schema}}accounts_person WHERE user_id = {row}.user_id)"
+)
+_TEAM_PSEUDONYM: Final = (
+    "(SELECT person.pseudonym FROM {{schema}}accounts_membership member"
+    " JOIN {{schema}}accounts_person person ON person.user_id = member.user_id"
+    " WHERE member.id = {row}.membership_id)"
+)
+_TOKEN_KEPT: Final = (
+    "id",
+    "project_id",
+    "agent_id",
+    "public_id",
+    "digest",
+    "scope",
+    "created_at",
+    "expires_at",
+)
+_PATTERNS: Final = ("production_refs", "protected_refs", "patterns_version")
+
+
+def _quote_default(name: str) -> str:
+    """Return the default of a repository's column as SQL, without a line break in a string."""
+    lines = str(getattr(Repository(), name)).split("\n")
+    new_line = "{only:postgresql}chr(10){end:postgresql}{only:sqlite}char(10){end:sqlite}"
+    return f" || {new_line} || ".join(f"'{line}'" for line in lines)
+
+
+def _says_member(kind: str | tuple[str, ...], row: str, where: str = "") -> str:
+    return entry_says(
+        kind,
+        project=f"{row}.project_id",
+        subject=f"{row}.id",
+        among=_MEMBER_KINDS,
+        where=" AND ".join(
+            filter(None, (where, f"{{fact:person}} = {_PSEUDONYM.format(row=row)}"))
+        ),
+    )
+
+
+def _says_team(kind: str, row: str) -> str:
+    return entry_says(
+        kind,
+        project=f"{row}.project_id",
+        subject=f"{row}.team_id",
+        among=_TEAM_KINDS,
+        about=f"{{fact:person}} = {_TEAM_PSEUDONYM.format(row=row)}",
+    )
+
+
+_GUARDS: Final = (
+    RowGuard(
+        "membership_starts_with_its_entry",
+        "accounts_membership",
+        "INSERT",
+        f"NOT {_says_member(_MEMBER_KINDS[0], 'NEW', '{fact:role} = NEW.role')}",
+        "a person gets a role only with admin.member_added",
+    ),
+    RowGuard(
+        "role_changes_with_its_entry",
+        "accounts_membership",
+        "UPDATE",
+        f"NOT {_says_member(_MEMBER_KINDS[1], 'NEW', '{fact:role} = NEW.role')}",
+        "a role changes only with admin.member_changed",
+        columns=("role",),
+        when="NEW.role <> OLD.role",
+    ),
+    RowGuard(
+        "membership_keeps_its_person",
+        "accounts_membership",
+        "UPDATE",
+        list_changes(("id", "project_id", "user_id", "created_at")),
+        "a membership keeps its project and its person",
+        columns=("id", "project_id", "user_id", "created_at"),
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "membership_ends_with_its_entry",
+        "accounts_membership",
+        "DELETE",
+        f"NOT {_says_member(_MEMBER_KINDS[2], 'OLD')}",
+        "a person leaves a project only with admin.member_removed",
+    ),
+    RowGuard(
+        "team_member_starts_with_its_entry",
+        "accounts_teammember",
+        "INSERT",
+        f"NOT {_says_team(_TEAM_KINDS[0], 'NEW')}",
+        "a person joins a team only with admin.team_member_added",
+    ),
+    RowGuard(
+        "team_member_never_changes",
+        "accounts_teammember",
+        "UPDATE",
+        "",
+        "a team's member is added or removed, and never changed",
+        moment="BEFORE",
+    ),
+    RowGuard(
+        # The member's row is read, so before it may be deleted with the person's membership.
+        "team_member_ends_with_its_entry",
+        "accounts_teammember",
+        "DELETE",
+        f"NOT {_says_team(_TEAM_KINDS[1], 'OLD')}",
+        "a person leaves a team only with admin.team_member_removed",
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "team_keeps_its_name",
+        "accounts_team",
+        "UPDATE",
+        list_changes(("id", "project_id", "name", "created_at")),
+        "a team keeps its name: rules ask it by name",
+        columns=("id", "project_id", "name", "created_at"),
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "token_is_issued_with_its_entry",
+        "accounts_agenttoken",
+        "INSERT",
+        "NOT "
+        + entry_says(
+            "admin.token_issued",
+            project="NEW.project_id",
+            subject="NEW.id",
+            once=True,
+            where="REPLACE({fact:agent}, '-', '') = {hex:NEW.agent_id}"
+            " AND {fact:scope} = NEW.scope"
+            " AND ({fact:expires_us} = '') = (NEW.expires_at IS NULL)"
+            " AND {fact:digest} = {only:postgresql}left(encode(NEW.digest, 'hex'), 32)"
+            "{end:postgresql}{only:sqlite}substr(lower(hex(NEW.digest)), 1, 32){end:sqlite}",
+        ),
+        "a token is issued only with admin.token_issued",
+    ),
+    RowGuard(
+        "token_keeps_its_secret",
+        "accounts_agenttoken",
+        "UPDATE",
+        list_changes(_TOKEN_KEPT),
+        "a token keeps its agent, secret, scope and end; issue another token",
+        columns=_TOKEN_KEPT,
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "token_is_revoked_with_its_entry",
+        "accounts_agenttoken",
+        "UPDATE",
+        "OLD.revoked_at IS NOT NULL OR NOT "
+        + entry_says("admin.token_revoked", project="NEW.project_id", subject="NEW.id", once=True),
+        "a token is revoked once, with admin.token_revoked",
+        columns=("revoked_at",),
+        when="NEW.revoked_at IS {distinct} OLD.revoked_at",
+    ),
+    RowGuard(
+        "token_is_never_deleted",
+        "accounts_agenttoken",
+        "DELETE",
+        "",
+        "a token is revoked and never deleted",
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "repository_starts_with_the_usual_patterns",
+        "accounts_repository",
+        "INSERT",
+        f"(NEW.production_refs <> {_quote_default('production_refs')}"
+        f" OR NEW.protected_refs <> {_quote_default('protected_refs')}"
+        " OR NEW.patterns_version <> 1)"
+        " AND NOT (SELECT archive FROM {schema}accounts_project WHERE id = NEW.project_id)",
+        "a repository starts with the usual ref patterns, as version 1",
+    ),
+    RowGuard(
+        "ref_patterns_change_with_their_entry",
+        "accounts_repository",
+        "UPDATE",
+        "NEW.patterns_version <> OLD.patterns_version + 1 OR NOT "
+        + entry_says(
+            "admin.repository_changed",
+            project="NEW.project_id",
+            subject="NEW.id",
+            where="{fact:patterns_version} = {text:NEW.patterns_version}",
+        ),
+        "ref patterns change only with admin.repository_changed, as the next version",
+        columns=_PATTERNS,
+        when=list_changes(_PATTERNS),
+    ),
+    RowGuard(
+        "repository_keeps_its_name",
+        "accounts_repository",
+        "UPDATE",
+        list_changes(("id", "project_id", "name", "created_at")),
+        "a repository keeps its name: its ref patterns are of this name",
+        columns=("id", "project_id", "name", "created_at"),
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "repository_is_never_deleted",
+        "accounts_repository",
+        "DELETE",
+        "",
+        "a repository is never deleted: it would start again with other ref patterns",
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "pseudonym_never_changes",
+        "accounts_person",
+        "UPDATE",
+        list_changes(("user_id", "pseudonym")),
+        "a person keeps their pseudonym: the journal names them by it",
+        columns=("user_id", "pseudonym"),
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "pseudonym_goes_only_with_an_erasure",
+        "accounts_person",
+        "DELETE",
+        "NOT EXISTS (SELECT 1 FROM {schema}journal_entry entry"
+        " WHERE entry.kind IN ('erasure.requested', 'erasure.executed')"
+        " AND entry.lane = 'system' AND {fact:person} = OLD.pseudonym)",
+        "a pseudonym goes only after an erasure.requested names it",
+    ),
+)
+
+ACCOUNT_GUARDS: Final = build_guards(
+    _GUARDS,
+    {
+        "accounts_membership": (("id",), ("project_id", "user_id")),
+        "accounts_team": (("id",), ("project_id", "name")),
+        "accounts_teammember": (("id",), ("team_id", "membership_id")),
+        "accounts_agenttoken": (("id",), ("public_id",)),
+        "accounts_repository": (("id",), ("project_id", "name")),
+        "accounts_person": (("user_id",), ("pseudonym",)),
+    },
+    needs=("accounts_project", "accounts_person", "accounts_membership"),
+)

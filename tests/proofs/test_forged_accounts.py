@@ -1,0 +1,216 @@
+"""Nobody with the application's database role gets a role, a team, a token or another name."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from pytest_django import Settings
+
+from accounts import people, repositories, teams, tokens
+from accounts.models import AgentToken, Membership, Person, Repository, TeamMember
+from db.ids import new_uuid7
+from tests.journal.committed import committed
+from tests.pages import people as pages_people
+from tests.pages.people import Organization
+from tests.proofs.forgeries import Forgery, assert_refused, copy_row
+
+__all__ = ["committed"]
+
+
+@pytest.fixture
+def written(committed: None, settings: Settings) -> Organization:
+    """Two projects, built by transactions of their own."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    return pages_people.build()
+
+
+def test_roles_and_teams_change_only_with_their_entry(written: Organization) -> None:
+    viewer, reviewer = written.members["viewer"], written.members["reviewer"]
+    # An entry of an earlier change does not allow the same change again.
+    people.change_project_role(viewer, "administrator", actor="gatebook")
+    people.change_project_role(viewer, "viewer", actor="gatebook")
+    security = teams.create_team(written.project, "security")
+    other = teams.create_team(written.project, "other")
+    teams.add_team_member(security, viewer)
+    teams.remove_team_member(security, viewer)
+    teams.add_team_member(security, reviewer)
+    teams.add_team_member(other, viewer)
+    listed = TeamMember.objects.get(membership=viewer)
+    stranger = User.objects.get(username="neighbour")
+    into_team = (
+        "INSERT INTO accounts_teammember (id, project_id, team_id, membership_id)"
+        " VALUES (%s, %s, %s, %s)"
+    )
+    raised = "UPDATE accounts_membership SET role = 'administrator' WHERE id = %s"
+    assert_refused(
+        [
+            Forgery("raise a role", "role_changes_with_its_entry", raised, (reviewer.id,)),
+            Forgery("raise it again", "role_changes_with_its_entry", raised, (viewer.id,)),
+            Forgery(
+                "give a role to another person",
+                "membership_keeps_its_person",
+                "UPDATE accounts_membership SET user_id = %s WHERE id = %s",
+                (stranger.pk, written.members["administrator"].id),
+            ),
+            Forgery(
+                "join a project",
+                "membership_starts_with_its_entry",
+                copy_row(
+                    "accounts_membership",
+                    reviewer.id,
+                    id=f"'{new_uuid7().hex}'",
+                    user_id=str(stranger.pk),
+                ),
+            ),
+            Forgery(
+                "drop a member",
+                "membership_ends_with_its_entry",
+                "DELETE FROM accounts_membership WHERE id = %s",
+                (written.members["operator"].id,),
+            ),
+            Forgery(
+                "join a team again",
+                "team_member_starts_with_its_entry",
+                into_team,
+                (new_uuid7(), written.project.id, security.id, viewer.id),
+            ),
+            Forgery(
+                "move to another team",
+                "team_member_never_changes",
+                "UPDATE accounts_teammember SET team_id = %s WHERE id = %s",
+                (security.id, listed.id),
+            ),
+            Forgery(
+                "drop a team's member",
+                "team_member_ends_with_its_entry",
+                "DELETE FROM accounts_teammember WHERE id = %s",
+                (listed.id,),
+            ),
+            Forgery(
+                "rename a team",
+                "team_keeps_its_name",
+                "UPDATE accounts_team SET name = 'elsewhere' WHERE id = %s",
+                (security.id,),
+            ),
+        ]
+    )
+    people.remove_project_member(viewer, actor="gatebook")
+    assert not Membership.objects.filter(pk=viewer.pk).exists()
+
+
+def test_tokens_are_issued_and_revoked_only_with_their_entry(written: Organization) -> None:
+    with transaction.atomic():
+        tokens.issue_token(written.agent, scope="audit", expires_in=None, actor="gatebook")
+    revoked = written.token
+    tokens.revoke_agent_token(revoked, actor="gatebook")
+    audit = AgentToken.objects.get(scope="audit")
+    update = "UPDATE accounts_agenttoken SET {} WHERE id = %s"
+    kept = "token_keeps_its_secret"
+    assert_refused(
+        [
+            Forgery(
+                "restore a revoked token",
+                "token_is_revoked_with_its_entry",
+                update.format("revoked_at = NULL"),
+                (revoked.id,),
+            ),
+            Forgery(
+                "revoke a token",
+                "token_is_revoked_with_its_entry",
+                update.format("revoked_at = created_at"),
+                (audit.id,),
+            ),
+            Forgery("widen a token", kept, update.format("scope = 'import'"), (audit.id,)),
+            Forgery(
+                "swap a secret",
+                kept,
+                update.format(
+                    f"digest = (SELECT digest FROM accounts_agenttoken"
+                    f" WHERE id = '{written.other_token.id.hex}')"
+                ),
+                (audit.id,),
+            ),
+            Forgery(
+                "act as another agent",
+                kept,
+                update.format(f"agent_id = '{written.other_token.agent_id.hex}'"),
+                (audit.id,),
+            ),
+            Forgery(
+                "issue a token",
+                "token_is_issued_with_its_entry",
+                copy_row(
+                    "accounts_agenttoken",
+                    audit.id,
+                    id=f"'{new_uuid7().hex}'",
+                    public_id="'forged00'",
+                ),
+            ),
+            Forgery(
+                "delete a token",
+                "token_is_never_deleted",
+                "DELETE FROM accounts_agenttoken WHERE id = %s",
+                (revoked.id,),
+            ),
+        ]
+    )
+    assert AgentToken.objects.get(pk=revoked.pk).revoked_at is not None
+
+
+def test_ref_patterns_change_only_with_their_entry(written: Organization) -> None:
+    web = written.repository
+    change = {"protected": "", "actor": "gatebook"}
+    assert repositories.change_ref_patterns(web, production="trunk", **change)
+    update = "UPDATE accounts_repository SET {} WHERE id = %s"
+    changes = "ref_patterns_change_with_their_entry"
+    emptied = "production_refs = '', protected_refs = ''"
+    next_version = f"{emptied}, patterns_version = patterns_version + 1"
+    assert_refused(
+        [
+            Forgery("empty the patterns", changes, update.format(emptied), (web.id,)),
+            Forgery("as the next version", changes, update.format(next_version), (web.id,)),
+            Forgery(
+                "rename a repository",
+                "repository_keeps_its_name",
+                update.format("name = 'elsewhere'"),
+                (web.id,),
+            ),
+            Forgery(
+                "start without patterns",
+                "repository_starts_with_the_usual_patterns",
+                copy_row(
+                    "accounts_repository",
+                    web.id,
+                    id=f"'{new_uuid7().hex}'",
+                    name="'new'",
+                    production_refs="''",
+                    patterns_version="1",
+                ),
+            ),
+            Forgery(
+                "delete a repository",
+                "repository_is_never_deleted",
+                "DELETE FROM accounts_repository WHERE id = %s",
+                (web.id,),
+            ),
+        ]
+    )
+    assert repositories.change_ref_patterns(web, production="main", **change)
+    assert Repository.objects.get(pk=web.pk).patterns_version == 3
+
+
+def test_history_is_not_attributed_to_another_person(written: Organization) -> None:
+    reviewer, viewer = (Person.objects.get(user__username=name) for name in ("reviewer", "viewer"))
+    swap = "UPDATE accounts_person SET pseudonym = %s WHERE user_id = %s"
+    assert_refused(
+        [
+            Forgery(
+                "rename a pseudonym", "pseudonym_never_changes", swap, ("p_x", reviewer.user_id)
+            ),
+            Forgery(
+                "drop a pseudonym",
+                "pseudonym_goes_only_with_an_erasure",
+                "DELETE FROM accounts_person WHERE user_id = %s",
+                (viewer.user_id,),
+            ),
+        ]
+    )
