@@ -101,6 +101,7 @@ INSTALLED_APPS = [
     "approvals.apps.ApprovalsConfig",
     "notifications.apps.NotificationsConfig",
     "display.apps.DisplayConfig",
+    "proofs.apps.ProofsConfig",
     "monitoring.apps.MonitoringConfig",
     "investigation.apps.InvestigationConfig",
     "pages.apps.PagesConfig",

@@ -42,6 +42,14 @@ class DatabaseNow(Func):
         return clock.NOW_SQL["postgresql"], ()
 
 
+class RowNumberField(models.BigIntegerField):  # type: ignore[type-arg]
+    """A number that a row gets from its writer; as a primary key SQLite's row id."""
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
+        """Return the column type of the vendor: SQLite knows its row id only as `integer`."""
+        return "integer" if connection.vendor == "sqlite" else super().db_type(connection)
+
+
 class TransactionIdField(models.BigIntegerField):  # type: ignore[type-arg]
     """`xid8` on PostgreSQL for comparison with snapshots, integer on SQLite."""
 

@@ -21,12 +21,14 @@ class TriggerSet:
 
     A trigger is its table and the rest of CREATE TRIGGER. Functions prefix tables with `{schema}.`,
     so that no temporary table can replace one. `needs`: other tables that the triggers use.
+    `append_only`: tables that the application's role may not change (db/postgres/grants.py).
     """
 
     postgresql: Mapping[str, tuple[str, str]]
     functions: str
     sqlite: Mapping[str, tuple[str, str]]
     needs: tuple[str, ...] = ()
+    append_only: tuple[str, ...] = ()
 
     def triggers(self, connection: BaseDatabaseWrapper) -> Mapping[str, tuple[str, str]]:
         """Return the triggers of the connection's vendor."""
@@ -136,13 +138,18 @@ _SQLITE = {
     },
 }
 
-_trigger_sets = [TriggerSet(_POSTGRESQL, _FUNCTIONS, _SQLITE)]
+_trigger_sets = [TriggerSet(_POSTGRESQL, _FUNCTIONS, _SQLITE, append_only=APPEND_ONLY_TABLES)]
 
 
 def register_triggers(trigger_set: TriggerSet) -> None:
     """Register the triggers of an upper app for installation and checks."""
     if trigger_set not in _trigger_sets:
         _trigger_sets.append(trigger_set)
+
+
+def find_append_only_tables() -> list[str]:
+    """Return the tables that the application's role only reads and inserts into."""
+    return [table for trigger_set in _trigger_sets for table in trigger_set.append_only]
 
 
 def trigger_tables(connection: BaseDatabaseWrapper) -> dict[str, str]:

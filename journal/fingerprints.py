@@ -38,6 +38,12 @@ def load_fingerprints() -> dict[str, str]:
     return dict(Fingerprint.objects.values_list("name", "value"))
 
 
+def load_installation_id() -> str | None:
+    """Return the id of the installation, 64 hex digits; None before `setup`."""
+    row = Fingerprint.objects.filter(name=INSTALLATION_NAME).values_list("value", flat=True)
+    return row.first()
+
+
 def find_changed_keys(recorded_values: dict[str, str] | None = None) -> list[str]:
     """Return the names of this process's keys that differ from the stored ones."""
     values = (

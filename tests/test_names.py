@@ -18,6 +18,7 @@ PACKAGES: Final = (
     "investigation",
     "monitoring",
     "recovery",
+    "proofs",
     "display",
     "notifications",
     "approvals",

@@ -24,7 +24,7 @@ def grant_application_role(connection: BaseDatabaseWrapper, role: str) -> None:
         f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {name}",
         f"REVOKE INSERT, UPDATE, DELETE ON django_migrations FROM {name}",
     ]
-    for table in triggers.APPEND_ONLY_TABLES:
+    for table in triggers.find_append_only_tables():
         kept = "UPDATE" if table in ERASABLE else "UPDATE, DELETE"
         statements.append(f"REVOKE {kept} ON {connection.ops.quote_name(table)} FROM {name}")
     with connection.cursor() as cursor:

@@ -22,6 +22,7 @@ from ledger.models import (
     UsedNameProgress,
 )
 from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
+from proofs.models import SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import (
     Capacity,
     Checkpoint,
@@ -55,6 +56,23 @@ RECOVERY: Final[dict[str, Case]] = {
         wrong=lambda w: {"other_session": w.session},
         right=lambda w: {"other_session": w.write(Session)},
     ),
+    # the seal of the journal
+    "tile_is_stored_once": unique_case(Tile, lambda _: {"index": 0}, lambda _: {"level": 1}),
+    "tile_has_level_and_index": check_case(Tile, {"level": 64}, {"level": 63}, {"index": -1}),
+    "tile_holds_1_to_256_hashes": check_case(
+        Tile, {"hashes": b""}, {"hashes": b"h" * 8192}, {"hashes": b"h" * 8193}
+    ),
+    "tree_head_is_counted_from_one": check_case(TreeHead, {"size": -1}, {"size": 1}),
+    "tree_head_root_is_32_bytes": check_case(TreeHead, {"root": b"r" * 31}),
+    "tree_head_has_a_note": check_case(TreeHead, {"note": ""}),
+    "signing_key_is_stored_once": unique_case(
+        SigningKey, lambda _: {"key_id": "0badcafe"}, lambda _: {"name": "gatebook/2"}
+    ),
+    "signing_key_is_32_bytes": check_case(SigningKey, {"public_key": b"k" * 33}),
+    "signing_key_retires_after_its_use": check_case(
+        SigningKey, {"retired_at_us": 4}, {"retired_at_us": 5}
+    ),
+    "seal_progress_is_one_row": check_case(SealProgress, {"id": 2}, {"id": 1}),
     # sessions that branch and merge
     "session_is_not_branched_from_itself": Case(
         Session,

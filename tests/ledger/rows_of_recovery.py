@@ -17,6 +17,7 @@ from investigation.models import (
     ImportedGate,
     RepeatedOccurrence,
 )
+from journal.models import Entry
 from ledger.models import (
     Breaker,
     Effect,
@@ -26,6 +27,7 @@ from ledger.models import (
     UsedNameProgress,
 )
 from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
+from proofs.models import SealedEntry, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import (
     Capacity,
     Checkpoint,
@@ -185,6 +187,27 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
     UsedName: _used_name,
     UsedNamePlan: lambda w: {"name": w.write(UsedName), "position": 7},
     UsedNameProgress: lambda _: {"id": 1, "position": 0},
+    SealedEntry: lambda w: {
+        "log_index": SealedEntry.objects.count(),
+        "entry": w.write(Entry),
+    },
+    Tile: lambda _: {"level": 0, "index": 0, "hashes": b"h" * 32},
+    TreeHead: lambda _: {
+        "id": TreeHead.objects.count() + 1,
+        "size": 0,
+        "root": b"r" * 32,
+        "made_at_us": 1,
+        "key_name": "gatebook/1",
+        "key_id": "0badcafe",
+        "note": "a note",
+    },
+    SigningKey: lambda w: {
+        "name": "gatebook/1",
+        "key_id": f"{w.new():08x}",
+        "public_key": b"k" * 32,
+        "first_used_us": 5,
+    },
+    SealProgress: lambda _: {"id": 1, "position": 0},
     RepeatedOccurrence: lambda w: {
         **_reported(w),
         "sort": "call",

@@ -17,6 +17,7 @@ from journal.models import Body, Fingerprint
 from ledger import states
 from ledger.models import Attempt, Effect, UsedNamePlan, UsedNameProgress
 from monitoring.models import JobHeartbeat
+from proofs.models import SealedEntry, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Session, Task
 from tests.ledger.constraint_cases import CASES
 from tests.ledger.rows_by_hand import VALID_ROWS, Row, World
@@ -34,6 +35,7 @@ APPS: Final = (
     "investigation",
     "api",
     "hooks",
+    "proofs",
 )
 
 
@@ -102,6 +104,11 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
     "sqlite": {
         # a trigger skips an entry that is already in the journal
         "entry_id_is_used_once_per_source": ["DROP TRIGGER journal_entry_is_never_replaced"],
+        # triggers refuse to replace rows of the seal
+        "tile_is_stored_once": ["DROP TRIGGER tile_follows_a_full_one"],
+        "tile_holds_1_to_256_hashes": ["DROP TRIGGER tile_follows_a_full_one"],
+        "tree_head_is_counted_from_one": ["DROP TRIGGER tree_head_follows_the_last"],
+        "signing_key_is_stored_once": ["DROP TRIGGER signing_key_is_never_replaced"],
         # a trigger rejects a second lease with the same id
         "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
     },
@@ -110,6 +117,9 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         "effect_permission_is_known": [
             "SET CONSTRAINTS ALL IMMEDIATE",
             "ALTER TABLE ledger_effect DROP CONSTRAINT effect_moves_only_with_permission",
+        ],
+        "tree_head_is_counted_from_one": [
+            "DROP TRIGGER tree_head_follows_the_last ON proofs_treehead"
         ],
         "lease_kind_is_known": [
             "ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_kind_matches_its_subject"
@@ -323,6 +333,11 @@ INSTALLATION_TABLES: Final = {
     Person,  # may be a member of many projects
     JobHeartbeat,  # Gatebook's jobs run once for all projects
     UsedNameProgress,  # how far one of these jobs has read the journal
+    SealedEntry,  # one tree seals the journal of all projects
+    Tile,
+    TreeHead,
+    SigningKey,
+    SealProgress,
 }
 PARENT_FIELD: Final[dict[type[models.Model], str]] = {
     Body: "entry",  # the text of one entry

@@ -26,6 +26,7 @@ APPS: Final = (
     "db",
     "web",
     "display",
+    "proofs",
     "recovery",
     "importers",
     "hooks",

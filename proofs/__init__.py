@@ -1,0 +1,1 @@
+"""Proofs that the journal was not changed: seal, tree heads, tiles."""

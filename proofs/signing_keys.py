@@ -1,0 +1,113 @@
+"""The one writer of SigningKey: Ed25519 keys that sign tree heads.
+
+The private key is outside the database, in `<var>/keys/seal_key` or GATEBOOK_SEAL_KEY. Only the
+process that signs reads it. The database holds the public keys, each endorsed by the one before.
+"""
+
+import hashlib
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from django.db import transaction
+
+from db.clock import now_us
+from journal import fingerprints
+from proofs.models import SigningKey
+from proofs.signed_note import (
+    NoteError,
+    NoteKey,
+    format_verifier_key,
+    parse_verifier_key,
+    read_public_key,
+    sign_note,
+    verify_note,
+)
+
+KEY_NAME: Final = "seal_key"
+KEY_VARIABLE: Final = "GATEBOOK_SEAL_KEY"
+SEED_BYTES: Final = 32
+_ENDORSEMENT: Final = "gatebook seal key"
+
+
+def load_origin() -> str:
+    """Return the origin of this installation's tree heads, which is also the name of its keys.
+
+    Raises LookupError where `manage.py setup` did not run.
+    """
+    identity = fingerprints.load_installation_id()
+    if identity is None:
+        raise LookupError("Nothing is set up in this database. Run `manage.py setup`.")
+    return f"gatebook/{identity[:16]}"
+
+
+def build_private_key(key: bytes) -> Ed25519PrivateKey:
+    """Return the private key of a key file's bytes: 32 are the seed, others are hashed to one."""
+    seed = key if len(key) == SEED_BYTES else hashlib.sha256(b"gatebook seal key\0" + key).digest()
+    return Ed25519PrivateKey.from_private_bytes(seed)
+
+
+def build_endorsement(origin: str, key: NoteKey, old: Ed25519PrivateKey) -> str:
+    """Return the note in which the old key of `origin` names its successor."""
+    text = f"{_ENDORSEMENT}\n{origin}\n{format_verifier_key(key)}\n"
+    return sign_note(text, [(origin, old)])
+
+
+def read_endorsement(note: str, old: NoteKey) -> NoteKey:
+    """Return the key that `old` names as its successor. Raises NoteError."""
+    text, _ = verify_note(note, [old])
+    lines = text.split("\n")
+    if len(lines) != 4 or lines[0] != _ENDORSEMENT or lines[1] != old.name:
+        raise NoteError("The note endorses no key.")
+    return parse_verifier_key(lines[2])
+
+
+def load_current_key() -> SigningKey | None:
+    """Return the public key in use, or None before the first."""
+    return SigningKey.objects.filter(retired_at_us__isnull=True).order_by("-id").first()
+
+
+def load_signing_keys() -> list[SigningKey]:
+    """Return all public keys, the first one first."""
+    return list(SigningKey.objects.order_by("id")[:1000])
+
+
+def to_note_key(key: SigningKey) -> NoteKey:
+    """Return a stored key as verifiers use it."""
+    return NoteKey(key.name, bytes(key.public_key))
+
+
+@transaction.atomic
+def store_first_key(private_key: Ed25519PrivateKey) -> SigningKey:
+    """Store the public key of a new installation, unless one is stored; return the stored one."""
+    current = load_current_key()
+    return current or _store_key(NoteKey(load_origin(), read_public_key(private_key)), "")
+
+
+@transaction.atomic
+def store_next_key(private_key: Ed25519PrivateKey, old: Ed25519PrivateKey | None) -> SigningKey:
+    """Retire the key in use and store its successor, endorsed by `old` unless that is lost.
+
+    Raises ValueError if `old` is not the key in use or the new key was used before.
+    """
+    origin, now = load_origin(), now_us()
+    key = NoteKey(origin, read_public_key(private_key))
+    current = load_current_key()
+    if current is not None:
+        if old is not None and read_public_key(old) != bytes(current.public_key):
+            raise ValueError("The old key is not the one in use.")
+        SigningKey.objects.filter(id=current.id).update(
+            retired_at_us=max(now, current.first_used_us)
+        )
+    if SigningKey.objects.filter(public_key=key.public_key).exists():
+        raise ValueError("The new key was in use before. Make another.")
+    return _store_key(key, build_endorsement(origin, key, old) if old is not None else "")
+
+
+def _store_key(key: NoteKey, endorsement: str) -> SigningKey:
+    return SigningKey.objects.create(
+        name=key.name,
+        key_id=key.key_id,
+        public_key=key.public_key,
+        first_used_us=now_us(),
+        endorsement=endorsement,
+    )
