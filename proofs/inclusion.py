@@ -1,0 +1,82 @@
+"""Inclusion proofs: the place of an entry in the tree, and the path to a tree head."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from db import raw_sql
+from proofs.merkle import TILE_WIDTH, TileReader, build_inclusion_proof, count_tile_hashes
+from proofs.models import SealedEntry, TreeHead
+from proofs.tree_store import load_tile
+
+# Sizes of heads never shrink, so that halving finds the first one in 22 steps of three million.
+_FIRST_HEAD: Final = """
+WITH RECURSIVE search(low, high) AS (
+  SELECT CAST(1 AS bigint), (SELECT max(id) FROM proofs_treehead WHERE id > 0)
+  UNION ALL
+  SELECT CASE WHEN head.size > %s THEN search.low ELSE head.id + 1 END,
+    CASE WHEN head.size > %s THEN head.id ELSE search.high END
+  FROM search JOIN proofs_treehead head ON head.id = (search.low + search.high) / 2
+  WHERE search.low < search.high
+)
+SELECT low FROM search WHERE low = high
+"""
+
+
+class Inclusion(NamedTuple):
+    """The proof that an entry is in the tree of `size` entries, whose root `head` signs."""
+
+    log_index: int
+    size: int
+    path: list[bytes]
+    head: TreeHead
+
+
+def load_inclusion(position: int, head: TreeHead | None = None) -> Inclusion | None:
+    """Return the proof of an entry under `head`, by default the first head that covers it.
+
+    None if the entry is not sealed, or no head covers it yet. Four queries.
+    """
+    sealed = SealedEntry.objects.filter(entry=position).values_list("log_index", flat=True).first()
+    if sealed is None:
+        return None
+    head = head or load_first_head(sealed)
+    if head is None or head.size <= sealed:
+        return None
+    tiles = preload_tiles([sealed], head.size)
+    return Inclusion(sealed, head.size, build_inclusion_proof(sealed, head.size, tiles), head)
+
+
+def load_first_head(log_index: int) -> TreeHead | None:
+    """Return the first tree head that covers the entry at `log_index`. Two queries."""
+    rows = raw_sql.fetch_rows(_FIRST_HEAD, [log_index, log_index])
+    head = TreeHead.objects.filter(id=rows[0][0]).first() if rows else None
+    return head if head is not None and head.size > log_index else None
+
+
+def preload_tiles(log_indexes: Sequence[int], size: int) -> TileReader:
+    """Return a reader of tiles that holds those of the given proofs; one query a 200 tiles."""
+    wanted: set[tuple[int, int]] = set()
+    level = 0
+    while size >> (8 * level):
+        last = max((size >> (8 * level)) - 1, 0) // TILE_WIDTH
+        indexes = {(index >> (8 * level)) // TILE_WIDTH for index in log_indexes} | {last}
+        wanted |= {(level, index) for index in indexes if count_tile_hashes(size, level, index)}
+        level += 1
+    tiles: dict[tuple[int, int], bytes] = {}
+    ordered = sorted(wanted)
+    for start in range(0, len(ordered), 200):
+        part = ordered[start : start + 200]
+        rows = raw_sql.fetch_rows(
+            'SELECT level, "index", hashes FROM proofs_tile WHERE '
+            + " OR ".join(['(level = %s AND "index" = %s)'] * len(part)),
+            [value for key in part for value in key],
+        )
+        tiles |= {(level, index): bytes(hashes) for level, index, hashes in rows}
+
+    def read_tile(level: int, index: int) -> bytes:
+        key = (level, index)
+        if key not in tiles:
+            tiles[key] = load_tile(level, index)
+        return tiles[key]
+
+    return read_tile
