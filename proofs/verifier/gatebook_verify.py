@@ -408,10 +408,12 @@ class Report:
     notes: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     is_behind: bool = False
+    faulty_bodies: int = 0
 
     def add(self, finding: Finding, number: int = 1) -> None:
         """Count a finding, and list it unless there are too many."""
         self.counts[finding.finding] = self.counts.get(finding.finding, 0) + number
+        self.faulty_bodies += finding.what == "body" and finding.finding in BROKEN
         listed = sum(1 for other in self.findings if other.finding == finding.finding)
         if listed < MAX_LISTED:
             self.findings.append(finding)
@@ -570,7 +572,7 @@ class PostgresqlDatabase(Database):
             import psycopg
         except ImportError:
             raise Unusable("PostgreSQL needs a package: pip install 'psycopg[binary]'.") from None
-        self._error = psycopg.Error
+        self.error = psycopg.Error
         try:
             self.connection = psycopg.connect(
                 address, autocommit=True, options="-c default_transaction_read_only=on"
@@ -583,7 +585,7 @@ class PostgresqlDatabase(Database):
             with self.connection.cursor(binary=True) as cursor:
                 cursor.execute(query.replace("%", "%%").replace("?", "%s"), values)
                 return cursor.fetchall()
-        except self._error as error:
+        except self.error as error:
             raise Unusable(_explain_table("The database", str(error))) from None
 
     def entry_rows(self, first: int, end: int) -> list[tuple[Any, ...]]:
@@ -743,14 +745,14 @@ def _compare_leaves(
                 start + len(computed) - 1,
             )
         )
-    for at, (mine, sealed) in enumerate(zip(computed, leaves, strict=True)):
-        if mine != sealed and sealed:
+    for at, (digest, sealed) in enumerate(zip(computed, leaves, strict=True)):
+        if digest != sealed and sealed:
             position, kind = part.places.get(start + at, (None, ""))
-            part.leaves.append(Leaf(start + at, mine, sealed, position, kind))
+            part.leaves.append(Leaf(start + at, digest, sealed, position, kind))
         elif not sealed:
-            leaves[at] = mine  # without a tile the entry itself is all there is
-    for at, mine in enumerate(computed):
-        if not mine:
+            leaves[at] = digest  # without a tile the entry itself is all there is
+    for at, digest in enumerate(computed):
+        if not digest:
             computed[at] = bytes(32)
 
 
@@ -947,6 +949,7 @@ class JournalCheck:
             "last_position": self.last_position,
             "heads_read": self.heads_read,
             "counts": self.report.counts,
+            "faulty_bodies": self.report.faulty_bodies,
             "findings": [asdict(finding) for finding in self.report.findings],
         }
 
@@ -973,6 +976,7 @@ class JournalCheck:
             self.present, self.top_us = state["present"], state["top_us"]
             self.last_position, self.heads_read = state["last_position"], state["heads_read"]
             self.report.counts = dict(state["counts"])
+            self.report.faulty_bodies = int(state["faulty_bodies"])
             self.report.findings = [Finding(**fields) for fields in state["findings"]]
         except (KeyError, TypeError, ValueError):
             raise Unusable(
@@ -1275,7 +1279,6 @@ def _join_runs(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
 class DatabaseOptions:
     """How to check a database."""
 
-    address: str
     outside: list[Head] = field(default_factory=list)  # kept heads, and heads of anchors
     pinned: list[VerifierKey] = field(default_factory=list)
     with_signatures: bool = True
@@ -1285,10 +1288,9 @@ class DatabaseOptions:
     with_progress: bool = False
 
 
-def verify_database(options: DatabaseOptions) -> Report:
+def verify_database(database: Database, options: DatabaseOptions) -> Report:
     """Check every sealed entry, body, tile and tree head of a database."""
     report = Report("database")
-    database = open_database(options.address)
     size = database.number("SELECT max(log_index) + 1 FROM proofs_sealedentry")
     tiled = database.rows(
         'SELECT "index", length(hashes) FROM proofs_tile WHERE level = 0'
@@ -1327,7 +1329,8 @@ def verify_database(options: DatabaseOptions) -> Report:
     _check_places(check, size, report)
     _check_tail(database, check, options, report)
     _check_sequences(database, report)
-    report.counts["ok"] = max(check.present - len(check.leaves), 0)
+    changed = sum(1 for leaf in check.leaves if leaf.computed)
+    report.counts["ok"] = max(check.present - changed - report.faulty_bodies, 0)
     newest = database.heads("ORDER BY id DESC")
     report.facts |= {
         "origin": origin,
@@ -1449,7 +1452,7 @@ def _run_parts(
             yield check_part(database, start, end, heads, keys)
         return
     with multiprocessing.get_context("spawn").Pool(
-        options.jobs, _start_worker, (options.address, keys)
+        options.jobs, _start_worker, (database.address, keys)
     ) as pool:
         tasks = list_tasks()
         waiting = []  # a few tasks ahead of the workers, so that memory stays bounded
@@ -2085,12 +2088,12 @@ def run_mode(given: argparse.Namespace) -> Report:
     if given.mode == "database":
         if not given.address:
             raise Unusable("Name a SQLite file or a PostgreSQL URL, or set DATABASE_URL.")
-        return verify_database(
-            DatabaseOptions(
-                *(given.address, outside, pinned, with_signatures, max(given.jobs, 1)),
-                *(given.resume, given.max_lag, sys.stderr.isatty() and not given.json),
-            )
+        is_shown = sys.stderr.isatty() and not given.json
+        options = DatabaseOptions(
+            *(outside, pinned, with_signatures, max(given.jobs, 1), given.resume, given.max_lag),
+            is_shown,
         )
+        return verify_database(open_database(given.address), options)
     if given.mode == "bundle":
         report, head = verify_bundle(given.file, pinned, with_signatures)
     else:
