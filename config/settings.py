@@ -61,7 +61,9 @@ GATEBOOK_SPOOL_BYTES = int(os.environ.get("GATEBOOK_SPOOL_BYTES") or 1024 * 1024
 POOL_SIZE = min(WEB_THREADS + 2, 24)
 # Owner commands (migrations) may use another role. The application's may only insert into history.
 _owner_url = os.environ.get("DATABASE_OWNER_URL", "")
-_as_owner = bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in {"migrate", "setup"}
+_as_owner = (
+    bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in {"migrate", "setup", "rebuild"}
+)
 try:
     DATABASES = {
         "default": url.build_database_settings(
@@ -109,6 +111,7 @@ INSTALLED_APPS = [
     "hooks.apps.HooksConfig",
     "traces.apps.TracesConfig",
     "importers.apps.ImportersConfig",
+    "rebuild.apps.RebuildConfig",
     "config.apps.ConfigConfig",
 ]
 ROOT_URLCONF = "config.urls"

@@ -7,7 +7,8 @@ a database where one is missing. Upper apps add triggers with `register_triggers
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -248,6 +249,27 @@ def drop_for_test_flush(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
         for name, table in trigger_tables(connection).items():
             cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+
+
+@contextmanager
+def suspend_triggers(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> Iterator[None]:
+    """Remove the triggers of `tables` for a block that restores rows from the journal.
+
+    Must surround the block inside one transaction: if it fails, the rollback brings them back, and
+    no other connection ever sees a table without them. Needs the owner of the tables.
+    """
+    wanted = set(tables)
+    triggers = trigger_tables(connection)
+    suspended = {name: table for name, table in triggers.items() if table in wanted}
+    with connection.cursor() as cursor:
+        for name, table in suspended.items():
+            cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+    yield
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:  # references, which a trigger may not be created before
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+    install_triggers(connection)
 
 
 def _on(connection: BaseDatabaseWrapper, table: str) -> str:

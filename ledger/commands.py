@@ -185,9 +185,7 @@ def record_first_plan(
 
     `columns` are those of the policy result. Only `grant` releases the effect.
     """
-    facts: dict[str, Any] = {"intent": plan.intent_digest}
-    if grant is not None:
-        facts |= permissions.grant_facts(grant, columns)
+    facts = permissions.plan_facts(plan.intent_digest, {**plan.values, **columns}, grant)
     draft = origin.draft(
         "effect.planned",
         facts=entries.dump_sorted_json(facts),

@@ -79,6 +79,19 @@ def grant_facts(grant: Grant, policy_result: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in record.items() if value}
 
 
+def plan_facts(intent: str, plan: Mapping[str, Any], grant: Grant | None) -> dict[str, Any]:
+    """Return the journal facts of an accepted plan: all of its columns that no text gives.
+
+    The repository's patterns, by which its ref was classified, are in the journal too.
+    """
+    facts: dict[str, Any] = {"intent": intent, "redactions": plan.get("redactions") or 0}
+    if plan.get("undoes") is not None:
+        facts["undoes"] = plan["undoes"]
+    if grant is not None:
+        return facts | grant_facts(grant, plan)
+    return facts | {name: plan[name] for name in _POLICY_COLUMNS if plan.get(name)}
+
+
 def agent_answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
     """Return what the agent may do now: proceed | wait | blocked | done | ambiguous.
 

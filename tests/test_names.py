@@ -11,6 +11,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = (
     "config",
     "pages",
+    "rebuild",
     "importers",
     "hooks",
     "traces",

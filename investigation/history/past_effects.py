@@ -105,7 +105,7 @@ def rebuild_effects_with_attempts(
             project, folded, changed, attempts_by_id
         )
         deadlines = (
-            _Deadlines(project, min(folded_effect.settled for folded_effect in folded.values()))
+            ToolDeadlines(project, min(folded_effect.settled for folded_effect in folded.values()))
             if folded
             else None
         )
@@ -274,7 +274,7 @@ def _load_attempts(ids: Iterable[UUID]) -> dict[UUID, dict[int, Attempt]]:
     return attempts_by_id
 
 
-class _Deadlines:
+class ToolDeadlines:
     """The time limits of tools, as declared when an effect last changed."""
 
     def __init__(self, project: UUID, since: int) -> None:

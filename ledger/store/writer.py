@@ -14,6 +14,7 @@ from django.db import connection
 
 from db import raw_sql
 from db.clock import now_us
+from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
 from journal.entries import Draft
 from ledger.fold import apply, compensation, policy_result, repeated_plans, stop_violations
@@ -340,6 +341,16 @@ def import_effects(rows: Sequence[Effect], attempts: Sequence[Attempt]) -> None:
     """
     Effect.objects.bulk_create(rows, batch_size=200)
     Attempt.objects.bulk_create(attempts, batch_size=200)
+
+
+def restore_effects(changes: Sequence[RowChange]) -> None:
+    """Restore effects to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Effect, changes)
+
+
+def restore_attempts(changes: Sequence[RowChange]) -> None:
+    """Restore attempts to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Attempt, changes)
 
 
 def violation_facts(name: str) -> str:

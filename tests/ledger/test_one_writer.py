@@ -29,6 +29,7 @@ APPS: Final = (
     "proofs",
     "recovery",
     "importers",
+    "rebuild",
     "hooks",
     "traces",
     "pages",
@@ -58,6 +59,9 @@ _SQL: Final = re.compile(_VERB + r'|TRUNCATE(?:\s+TABLE)?)\s+"?([a-z_]+)"?')
 _OPEN_SQL: Final = re.compile(_VERB + r"|TRUNCATE)\s*$")
 
 SOMETHING: Final = "some row"  # the call alone does not name the model
+# Writes the rows of the model that a writing module names: the call counts as that module's.
+RESTORING: Final = "db/row_changes.py"
+_RESTORES: Final = "write_row_changes"
 
 
 def modules() -> Iterator[Path]:
@@ -113,6 +117,9 @@ def written(source: str) -> set[str]:
             and node.func.attr in _WRITES
         ):
             models |= _written_by_call(node.func, imported, of_django)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == _RESTORES:
+            model = node.args[0]
+            models.add(model.id if isinstance(model, ast.Name) else SOMETHING)
     return models
 
 
@@ -167,6 +174,8 @@ def _written_by_call(function: ast.Attribute, imported: set[str], of_django: set
         ("digest.update(b'x'); values.update(a=1)", set()),
         ("x = 'SELECT 1 FROM ledger_effect FOR UPDATE'; Effect.objects.filter(id=1)", set()),
         ("x = 'BEFORE UPDATE ON journal_entry'", set()),
+        ("write_row_changes(Effect, changes)", {"Effect"}),
+        ("write_row_changes(check.model, changes)", {SOMETHING}),
         (
             "from django.contrib.sessions.models import Session as Row\nRow.objects.create(a=1)",
             set(),
@@ -187,6 +196,8 @@ def test_no_other_module_writes_a_table() -> None:
     for path in modules():
         source = path.read_text()
         own = claimed(source)
+        if path.relative_to(settings.BASE_DIR).as_posix() == RESTORING:
+            continue
         for name in sorted(written(source) - own):
             if not (own and name == SOMETHING):
                 violations.append(f"{path.relative_to(settings.BASE_DIR)} writes {name}")

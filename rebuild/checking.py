@@ -1,0 +1,245 @@
+"""Check all rows against the journal, batch by batch, and restore those that differ.
+
+A difference counts if a second look inside one transaction has it too: between the first look at
+the entries and that at the rows, others may have written both.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import IntegrityError, connection, transaction
+
+from accounts.models import Project
+from db import triggers
+from db.clock import now_us
+from db.ids import new_uuid7
+from journal import entries
+from rebuild import batches
+from rebuild.registry import RebuildBatch, RowCheck, Unit, list_row_checks
+from rebuild.row_comparison import RowDifference, TableComparison, compare_batch
+from rebuild.snapshots import read_one_snapshot
+
+REBUILT: Final = "integrity.rebuilt"
+MAX_NAMED_ROWS: Final = 500  # differences in the body of one entry
+
+
+class RebuildRefused(Exception):
+    """Nothing was changed. The message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What the check of one batch found. `last` is its last session, None for other batches."""
+
+    unit: Unit
+    batch: RebuildBatch
+    rows: Counter[str]
+    differences: tuple[RowDifference, ...]
+    unknown: Counter[tuple[str, str, str]]  # table, column, reason
+
+    @property
+    def last(self) -> UUID | None:
+        return self.batch.sessions[-1] if self.batch.sessions else None
+
+
+@dataclass(slots=True)
+class DifferingBatches:
+    """Where rows differ, to be restored: by unit and project; of sessions their ids."""
+
+    parts: dict[tuple[Unit, UUID | None], set[UUID]] = field(default_factory=dict)
+
+    def add(self, result: BatchResult) -> None:
+        """Remember the part of a batch that differs."""
+        if result.differences:
+            sessions = self.parts.setdefault((result.unit, result.batch.project), set())
+            named = {difference.session for difference in result.differences}
+            sessions |= set(result.batch.sessions) if None in named else named - {None}  # type: ignore[arg-type]
+
+    def list_parts(self) -> Iterator[tuple[Unit, RebuildBatch]]:
+        """Yield the batches to restore, the sessions one by one."""
+        for (unit, project), sessions in self.parts.items():
+            if unit != "session":
+                yield unit, RebuildBatch(project)
+            for session in sorted(sessions):
+                yield unit, RebuildBatch(project, (session,))
+
+
+def check_batches(
+    project: UUID | None, after: UUID, tables: Sequence[str] = ()
+) -> Iterator[BatchResult]:
+    """Check everything (of one project), and yield the result of each batch.
+
+    `after`: the session after which an interrupted run goes on, or `batches.NO_SESSION`. `tables`
+    limits the check to some.
+    """
+    for unit, batch in batches.list_batches(project, after):
+        checks = select_checks(unit, tables)
+        if checks:
+            comparisons = compare_batch(batch, checks)
+            if any(comparison.differences for comparison in comparisons):
+                with read_one_snapshot():
+                    again = RebuildBatch(batch.project, batch.sessions)
+                    comparisons = compare_batch(again, checks)
+            yield _summarize(unit, batch, comparisons)
+
+
+def select_checks(unit: Unit, tables: Sequence[str]) -> list[RowCheck]:
+    """Return the checks of a unit, limited to `tables` unless that is empty."""
+    return [check for check in list_row_checks(unit) if not tables or check.table in tables]
+
+
+def _summarize(
+    unit: Unit, batch: RebuildBatch, comparisons: Sequence[TableComparison]
+) -> BatchResult:
+    return BatchResult(
+        unit,
+        batch,
+        Counter({comparison.check.table: comparison.rows for comparison in comparisons}),
+        tuple(item for comparison in comparisons for item in comparison.differences),
+        Counter(
+            {
+                (comparison.check.table, column, reason): count
+                for comparison in comparisons
+                for (column, reason), count in comparison.unknown.items()
+            }
+        ),
+    )
+
+
+def restore_rows(differing: DifferingBatches, tables: Sequence[str] = ()) -> Counter[str]:
+    """Restore every row that differs, in one transaction; return how many by table.
+
+    The entry `integrity.rebuilt` is written first. The rows are then compared again: if one still
+    differs, everything is rolled back. Raises RebuildRefused.
+    """
+    written: Counter[str] = Counter()
+    names = sorted(
+        {check.table for check in list_row_checks() if not tables or check.table in tables}
+    )
+    try:
+        with transaction.atomic():
+            _lock_tables(names)
+            with triggers.suspend_triggers(connection, names):
+                for unit, batch in differing.list_parts():
+                    checks = select_checks(unit, tables)
+                    comparisons = compare_batch(batch, checks)
+                    if any(comparison.changes for comparison in comparisons):
+                        _record_rebuilt(batch, comparisons)
+                        written += _write_changes(comparisons)
+                        _require_equal_rows(batch, checks)
+    except IntegrityError as error:
+        raise RebuildRefused(
+            f"The database rejected the restored rows: {_first_line(error)}. Nothing was changed."
+            " Another row refers to one that the journal does not know, or repeats a unique value."
+        ) from error
+    return written
+
+
+def _lock_tables(tables: Sequence[str]) -> None:
+    """Keep other writers out until the end of the transaction; SQLite has one writer."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            names = ", ".join(["journal_entry", *tables])
+            cursor.execute(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE")
+
+
+def _write_changes(comparisons: Sequence[TableComparison]) -> Counter[str]:
+    """Delete rows that the journal does not know, then restore the others, parents first."""
+    written: Counter[str] = Counter()
+    for comparison in reversed(comparisons):
+        deleted = [change for change in comparison.changes if change.values is None]
+        if deleted:
+            comparison.check.restore(deleted)
+            written[comparison.check.table] += len(deleted)
+    for comparison in comparisons:
+        restored = [change for change in comparison.changes if change.values is not None]
+        if restored:
+            comparison.check.restore(restored)
+            written[comparison.check.table] += len(restored)
+    return written
+
+
+def _require_equal_rows(batch: RebuildBatch, checks: Sequence[RowCheck]) -> None:
+    again = RebuildBatch(batch.project, batch.sessions)
+    for comparison in compare_batch(again, checks):
+        if comparison.differences:
+            row = comparison.differences[0]
+            raise RebuildRefused(
+                f"{row.table} {dict(row.key)} still differs in"
+                f" {row.column or 'its existence'} after it was restored. Nothing was changed."
+            )
+
+
+def _record_rebuilt(batch: RebuildBatch, comparisons: Sequence[TableComparison]) -> None:
+    """Append the entry that says what changes, and why."""
+    counts: dict[str, Counter[str]] = {}
+    for comparison in comparisons:
+        for difference in comparison.differences:
+            counts.setdefault(difference.table, Counter())[difference.kind] += 1
+    differences = [item for comparison in comparisons for item in comparison.differences]
+    facts = {"why": "differs_from_journal", "tables": counts}
+    rows = [difference_to_json(item) for item in differences[:MAX_NAMED_ROWS]]
+    body = {"kind": REBUILT, **facts, "rows": rows, "further_rows": len(differences) - len(rows)}
+    entries.record_system_entry(
+        batch.project or Project.objects.order_by("id").values_list("id", flat=True)[0],
+        REBUILT,
+        event_id=new_uuid7().hex,
+        text=entries.dump_sorted_json(body),
+        received_us=now_us(),
+        facts=entries.dump_sorted_json(facts),
+        session=batch.sessions[0] if batch.sessions else None,
+    )
+
+
+def difference_to_json(difference: RowDifference, *, with_texts: bool = False) -> dict[str, Any]:
+    """Return a difference as JSON.
+
+    What is kept (entries, the file of an interrupted run) leaves texts out: no erasure would find
+    them there.
+    """
+    show = _to_shown if with_texts else _to_plain
+    described: dict[str, Any] = {
+        "table": difference.table,
+        "difference": difference.kind,
+        "project": difference.project,
+        "session": difference.session,
+        "key": {name: show(value) for name, value in difference.key.items()},
+        "position": difference.position or None,
+    }
+    if difference.column:
+        described |= {
+            "column": difference.column,
+            "stored": show(difference.stored),
+            "expected": show(difference.expected),
+        }
+    return described
+
+
+_SHOWN: Final = 200  # characters of a value on a terminal
+
+
+def _to_shown(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int):
+        return value
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+_WORD: Final = 64  # characters of a value that is no text
+
+
+def _to_plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, str) and len(value) <= _WORD and value.replace("_", "a").isalnum():
+        return value
+    return "(text)" if isinstance(value, str) and value else value if value == "" else "(value)"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,176 @@
+"""`manage.py rebuild [--check]`: compare the rows with the journal, and restore them."""
+
+import sys
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
+
+from accounts.models import Project
+from importers.progress_bar import Progress
+from rebuild import batches, checking, run_state
+from rebuild.checking import BatchResult, RebuildRefused
+from rebuild.registry import list_row_checks
+from rebuild.run_state import RunState
+
+_SAVE_S: Final = 5.0  # seconds between two writings of the file of a run
+DIFFERS: Final = 1  # exit code: rows differ from the journal
+FAILED: Final = 2  # exit code: nothing can be said, or nothing was restored
+
+
+class Command(BaseCommand):
+    """Fold all rows again from the journal; name, or restore, each that differs."""
+
+    help = (
+        "Fold effects, gates, sessions and the other derived rows again from the journal, and"
+        " restore every row that differs, in one transaction. With --check, only name them."
+        " Exit code 0: no row differs (any more); 1: rows differ; 2: it could not be checked."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--check", action="store_true", help="change nothing")
+        parser.add_argument("--project", metavar="NAME", help="only the rows of one project")
+        parser.add_argument(
+            "--table", metavar="TABLE", action="append", default=[], help="only one; repeatable"
+        )
+        parser.add_argument(
+            "--json", action="store_true", help="a line of JSON for each difference, then a summary"
+        )
+        parser.add_argument(
+            "--resume", action="store_true", help="go on where an interrupted run stopped"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        unknown = set(options["table"]) - {check.table for check in list_row_checks()}
+        if unknown:
+            names = ", ".join(sorted(check.table for check in list_row_checks()))
+            raise CommandError(
+                f"There is no check of {min(unknown)}. Choose {names}.", returncode=FAILED
+            )
+        self.as_json = options["json"]
+        tables = sorted(options["table"])
+        project = _find_project(options["project"])
+        path = Path(settings.VAR_DIR) / "rebuild.json"
+        scope = f"{project.id if project else ''} {' '.join(tables)}"
+        state = run_state.load_run_state(path, scope) if options["resume"] else None
+        if state is not None:
+            self._write_lines(state.differences)
+        else:
+            state = RunState(scope)
+        began = time.process_time()
+        try:
+            self._check(project, tables, state, path)
+            written = (
+                checking.restore_rows(state.differing, tables)
+                if state.count and not options["check"]
+                else None
+            )
+        except RebuildRefused as refusal:
+            raise CommandError(str(refusal), returncode=FAILED) from refusal
+        except DatabaseError as error:
+            first_line = str(error).strip().partition("\n")[0]
+            raise CommandError(
+                f"The database refused: {first_line}. Nothing was changed. Run this as the owner of"
+                " the tables, while no other program changes the schema.",
+                returncode=FAILED,
+            ) from error
+        path.unlink(missing_ok=True)
+        self._summarize(state, written, time.process_time() - began)
+        if state.count and written is None:
+            sys.exit(DIFFERS)
+
+    def _check(
+        self, project: Project | None, tables: list[str], state: RunState, path: Path
+    ) -> None:
+        """Check every batch; at an interruption the file of the run stays."""
+        identity = project.id if project else None
+        progress = Progress(sys.stderr, "sessions", batches.count_sessions(identity))
+        saved_at = time.monotonic()
+        try:
+            for result in checking.check_batches(identity, state.after, tables):
+                state.add(result)
+                if result.differences:
+                    progress.close()
+                    self._write_differences(result)
+                progress.advance(len(result.batch.sessions))
+                if time.monotonic() - saved_at > _SAVE_S:
+                    state.write_file(path)
+                    saved_at = time.monotonic()
+        except BaseException:
+            state.write_file(path)
+            raise
+        finally:
+            progress.close()
+
+    def _write_differences(self, result: BatchResult) -> None:
+        self._write_lines(
+            checking.difference_to_json(difference, with_texts=True)
+            for difference in result.differences
+        )
+
+    def _write_lines(self, differences: Any) -> None:
+        for described in differences:
+            self.stdout.write(
+                orjson.dumps(described).decode() if self.as_json else _format_line(described)
+            )
+
+    def _summarize(self, state: RunState, written: Any, cpu_s: float) -> None:
+        rows = sum(state.rows.values())
+        if self.as_json:
+            summary = {
+                "rows": state.rows,
+                "differences": state.count,
+                "restored": written,
+                "cpu_s": round(cpu_s, 2),
+                "not_compared": [
+                    {"table": table, "column": column, "reason": reason, "rows": number}
+                    for (table, column, reason), number in sorted(state.unknown.items())
+                ],
+            }
+            self.stdout.write(orjson.dumps(summary).decode())
+            return
+        for (table, column, reason), number in sorted(state.unknown.items()):
+            self.stdout.write(f"not compared: {table}.{column} of {number:,} rows: {reason}")
+        tables = len([table for table, number in state.rows.items() if number])
+        checked = f"{rows:,} rows of {tables} tables in {cpu_s:.1f} s of a processor"
+        if not state.count:
+            self.stdout.write(f"{checked}: no row differs from the journal.")
+        elif written is None:
+            self.stdout.write(
+                f"{checked}: {state.count:,} differences. Verify the journal, then run"
+                " `manage.py rebuild` to restore the rows."
+            )
+        else:
+            self.stdout.write(
+                f"{checked}: {state.count:,} differences; {sum(written.values()):,} rows restored."
+            )
+
+
+def _find_project(name: str | None) -> Project | None:
+    if name is None:
+        return None
+    project = Project.objects.filter(name=name).first()
+    if project is None:
+        raise CommandError(f"There is no project “{name}”.", returncode=FAILED)
+    return project
+
+
+def _format_line(described: dict[str, Any]) -> str:
+    """Return a difference as one line for a terminal."""
+    key = ", ".join(f"{name}={value}" for name, value in described["key"].items())
+    entry = f"entry {described['position']}" if described["position"] else "no entry"
+    where = f"{described['table']} {key}"
+    match described["difference"]:
+        case "missing":
+            return f"missing: {where}: {entry} speaks of it, and the row is gone"
+        case "added":
+            return f"added: {where}: no entry speaks of it"
+    return (
+        f"changed: {where}: {described['column']} is {described['stored']!r}, and the journal gives"
+        f" {described['expected']!r} ({entry})"
+    )

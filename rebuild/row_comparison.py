@@ -1,0 +1,130 @@
+"""Compare the rows of a batch with what the journal gives. Writes nothing."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from db.row_changes import RowChange
+from rebuild.registry import FoldedRow, RebuildBatch, RowCheck
+
+# A row differs in columns, is missing though the journal gives it, or is there though it does not.
+Kind = Literal["changed", "missing", "added"]
+_SESSION_COLUMNS: Final = ("session_id", "session")
+_NOT_A_COLUMN: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """One difference. `column`, `stored` and `expected` are of a changed row.
+
+    `position` is that of the entry that last spoke of the row, 0 if none did.
+    """
+
+    kind: Kind
+    table: str
+    project: UUID | None
+    session: UUID | None
+    key: Mapping[str, Any]
+    position: int
+    column: str = ""
+    stored: Any = None
+    expected: Any = None
+
+
+@dataclass(slots=True)
+class TableComparison:
+    """The result for one table of a batch.
+
+    `unknown` counts values that could not be compared, by column and reason.
+    """
+
+    check: RowCheck
+    rows: int = 0
+    differences: list[RowDifference] = field(default_factory=list)
+    changes: list[RowChange] = field(default_factory=list)
+    unknown: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def compare_batch(batch: RebuildBatch, checks: Iterable[RowCheck]) -> list[TableComparison]:
+    """Compare the rows of a batch, table by table, in the order of `checks`."""
+    return [compare_rows(check, batch) for check in checks]
+
+
+def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
+    """Compare the stored rows of one table with the folded ones.
+
+    The rows are read after the entries: what is written meanwhile shows as a difference, which a
+    second look inside a transaction no longer has.
+    """
+    result = TableComparison(check)
+    folded = {row.key: row for row in check.fold(batch)}
+    key_column = check.model._meta.pk.attname
+    names = tuple(dict.fromkeys((key_column, *check.key, *check.columns)))
+    for values in check.select(batch).values_list(*names).iterator(2_000):
+        result.rows += 1
+        stored = dict(zip(names, values, strict=True))
+        pk, key = stored[key_column], tuple(stored[name] for name in check.key)
+        row = folded.pop(key, None)
+        if row is None:
+            result.differences.append(_describe(check, batch, "added", key, stored, 0))
+            result.changes.append(RowChange(pk, None))
+            continue
+        result.unknown.update(row.unknown.items())
+        changed = dict(_find_changed(stored, row))
+        if changed:
+            result.changes.append(RowChange(pk, {name: row.values[name] for name in changed}))
+            result.differences += [
+                _describe(check, batch, "changed", key, stored, row.position, name, value)
+                for name, value in changed.items()
+            ]
+    for row in folded.values():
+        result.unknown.update(row.unknown.items())
+        result.differences.append(
+            _describe(check, batch, "missing", row.key, row.values, row.position)
+        )
+        values = {
+            name: value for name, value in row.values.items() if name not in row.unknown
+        } | dict(check.insert_values(row))
+        result.changes.append(RowChange(None, values))
+    return result
+
+
+def _find_changed(stored: Mapping[str, Any], row: FoldedRow) -> Iterator[tuple[str, Any]]:
+    """Yield each column that differs, with the folded value."""
+    for name, value in stored.items():
+        folded = row.values.get(name, _NOT_A_COLUMN)
+        if folded is _NOT_A_COLUMN or name in row.unknown:
+            continue
+        if folded != value or type(folded) is not type(value):
+            yield name, folded
+
+
+def _describe(
+    check: RowCheck,
+    batch: RebuildBatch,
+    kind: Kind,
+    key: tuple[Any, ...],
+    values: Mapping[str, Any],
+    position: int,
+    column: str = "",
+    expected: Any = None,
+) -> RowDifference:
+    """Build a difference; `values` are those of the row, stored or folded."""
+    session = next(
+        (values[name] for name in _SESSION_COLUMNS if isinstance(values.get(name), UUID)), None
+    )
+    if session is None and len(batch.sessions) == 1:
+        session = batch.sessions[0]
+    return RowDifference(
+        kind,
+        check.table,
+        batch.project,
+        session,
+        dict(zip(check.key, key, strict=True)),
+        position,
+        column,
+        values.get(column) if column else None,
+        expected,
+    )

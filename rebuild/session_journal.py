@@ -1,0 +1,140 @@
+"""The entries of a batch of sessions, with their bodies.
+
+A body counts if it fits the commitment of its entry. The texts of one that was erased, is missing
+or was changed are unknown; the verifier tells these apart.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from accounts.origin import Origin
+from db import long_numbers, raw_sql
+from investigation.history.past_entries import PastEntry
+from journal.entries import compute_commitment
+from journal.imported_entries import is_imported_source
+from rebuild.registry import RebuildBatch
+
+ERASED: Final = "its body was erased"
+CHANGED: Final = "its body is missing or does not fit its commitment"
+_COLUMNS: Final = (
+    "position, kind, lane, source, id, producer_seq, occurred_us, received_us, lease_epoch,"
+    " session, effect, attempt, subject, actor, facts, claimed_source, body_commit, salt, text"
+)
+_WIDTH: Final = len(PastEntry._fields)
+_SELECT: Final = (
+    f"SELECT {_COLUMNS} FROM journal_entry LEFT JOIN journal_body ON entry_id = position"
+    " WHERE session = %s AND lane <> 'claim' ORDER BY position"
+)
+_ERASED: Final = (
+    "SELECT entry_id FROM journal_erasure JOIN journal_entry ON position = entry_id"
+    " WHERE session = %s"
+)
+
+
+class SessionJournal:
+    """The entries of one session in the order of the journal, but claims."""
+
+    def __init__(self, project: UUID, session: UUID) -> None:
+        self.project = project
+        self.session = session
+        self.entries: list[PastEntry] = []
+        self._texts: dict[int, str] = {}
+        self._claimed_sources: dict[int, str] = {}
+        self._imported: set[int] = set()
+        self._without_text: list[int] = []
+        self._erased: set[int] | None = None
+        self._read(raw_sql.fetch_rows(_SELECT, [raw_sql.vendor_id(session)]))
+
+    def _read(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        for row in rows:
+            entry = _read_entry(row)
+            claimed_source, commitment, salt, text = row[_WIDTH:]
+            if is_imported_source(entry.source):
+                self._imported.add(entry.position)
+            if claimed_source:
+                self._claimed_sources[entry.position] = claimed_source
+            if entry.kind.startswith("access."):
+                continue
+            self.entries.append(entry)
+            if text is not None and bytes(commitment or b"") == compute_commitment(
+                bytes(salt), text
+            ):
+                self._texts[entry.position] = text
+            else:
+                self._without_text.append(entry.position)
+
+    @property
+    def is_imported(self) -> bool:
+        """Return True for a session of a bundle: its history is that of another Gatebook."""
+        return bool(self._imported)
+
+    def list_entries(self, *kinds: str) -> Iterator[PastEntry]:
+        """Yield the entries whose kinds begin with one of `kinds`."""
+        return (entry for entry in self.entries if entry.kind.startswith(kinds))
+
+    def has_body(self, position: int) -> bool:
+        """Return True if the body of an entry can be read."""
+        return position in self._texts
+
+    def read_body(self, position: int) -> dict[str, Any]:
+        """Return the body of an entry; empty if it cannot be read."""
+        text = self._texts.get(position)
+        if text is None:
+            return {}
+        value = long_numbers.parse_json(text)
+        return value if isinstance(value, dict) else {}
+
+    def read_text(self, position: int) -> str:
+        """Return the text of an entry's body; empty if it cannot be read."""
+        return self._texts.get(position, "")
+
+    def explain_missing_body(self, position: int) -> str:
+        """Return why the body of an entry cannot be read."""
+        if self._erased is None:
+            rows = raw_sql.fetch_rows(_ERASED, [raw_sql.vendor_id(self.session)])
+            self._erased = {int(row[0]) for row in rows}
+        return ERASED if position in self._erased else CHANGED
+
+    def build_origin(self, entry: PastEntry) -> Origin:
+        """Return the origin of an agent's entry, as the fold of the session's tables takes it."""
+        return Origin(
+            project=self.project,
+            agent=entry.agent or UUID(int=0),
+            source=entry.source,
+            actor=entry.actor,
+            lane="command" if entry.lane == "command" else "evidence",
+            key=entry.event_id,
+            text="",
+            received_us=entry.received_us,
+            claimed_source=self._claimed_sources.get(entry.position, ""),
+            occurred_us=entry.occurred_us,
+            producer_seq=entry.producer_seq,
+            lease_epoch=entry.lease_epoch,
+        )
+
+
+def load_session_journals(batch: RebuildBatch) -> dict[UUID, SessionJournal]:
+    """Return the journals of the batch's sessions, read once for all its checks."""
+    if "journals" not in batch.cache:
+        if batch.project is None:
+            raise ValueError("A batch of sessions has a project.")
+        batch.cache["journals"] = {
+            session: SessionJournal(batch.project, session) for session in batch.sessions
+        }
+    journals: dict[UUID, SessionJournal] = batch.cache["journals"]
+    return journals
+
+
+def _read_entry(row: tuple[Any, ...]) -> PastEntry:
+    values = list(row[:_WIDTH])
+    for index in _IDS:
+        if values[index] is not None:
+            values[index] = raw_sql.read_uuid(values[index])
+    values[-1] = orjson.loads(values[-1])
+    return PastEntry._make(values)
+
+
+_IDS: Final = [PastEntry._fields.index(name) for name in ("session", "effect", "subject")]

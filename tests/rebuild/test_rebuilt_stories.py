@@ -1,0 +1,67 @@
+"""A story of agents, people and the clock: the check finds nothing, whatever happened."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from accounts import agents
+from ledger.tools import cache
+from rebuild import batches, checking
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.approvals.test_asof_replay import ReplayMachine
+from tests.approvals.test_life_machine import Life
+from tests.matrices import count_examples
+from tests.pages.sample_data import connect_agent
+from tests.sessions.team_helpers import one_team
+
+pytestmark = pytest.mark.django_db
+
+
+def list_differences(project: UUID | None = None) -> list[dict[str, object]]:
+    """What the check names."""
+    return [
+        checking.difference_to_json(difference, with_texts=True)
+        for result in checking.check_batches(project, batches.NO_SESSION)
+        for difference in result.differences
+    ]
+
+
+class RebuildMachine(ReplayMachine):
+    """The story of two effects; at its end all rows are folded again."""
+
+    def remember(self) -> None: ...
+
+    def teardown(self) -> None:
+        try:
+            assert list_differences() == []
+        finally:
+            Life.teardown(self)
+            cache.clear_tool_cache()
+
+
+@pytest.fixture
+def machine(inbox: InboxScenario) -> Iterator[type[RebuildMachine]]:
+    """The state machine of a project with a second agent in the first agent's team."""
+    with connect_agent(
+        agents.ensure_agent(inbox.project, "build-9", inbox.user("reviewer"))
+    ) as second:
+        one_team("deploy-7", "build-9")
+        RebuildMachine.inbox, RebuildMachine.callers = inbox, [inbox.agent, second]
+        yield RebuildMachine
+
+
+@pytest.mark.deepened
+def test_no_row_of_a_story_differs_from_the_journal(machine: type[RebuildMachine]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=count_examples(15, 60),
+            stateful_step_count=15,
+            deadline=None,
+            phases=[Phase.explicit, Phase.reuse, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
