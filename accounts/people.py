@@ -294,6 +294,19 @@ def create_user(username: str, password: str | None, *, actor: str) -> User:
     return user
 
 
+def deactivate_user(user: User) -> None:
+    """End the account of a person who is being erased: nobody can sign in with it."""
+    user.set_unusable_password()
+    User.objects.filter(pk=user.pk).update(is_active=False, password=user.password)
+
+
+def anonymize_user(user: User, pseudonym: str) -> None:
+    """Erase the names and the mail address of a person; the pseudonym stays."""
+    User.objects.filter(pk=user.pk).update(
+        username=pseudonym, first_name="", last_name="", email="", last_login=None
+    )
+
+
 def check_role(role: str) -> None:
     """Raise ChangeRefused for an unknown role."""
     if role not in ROLES:

@@ -212,6 +212,12 @@ app.conf.update(
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
+        # A run takes about 2 s, and the next continues where it ended.
+        "erasures-run": {
+            "task": "erasure.tasks.run_erasures",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
         "idempotency-keys-prune": {
             "task": "api.tasks.prune_idempotency_keys",
             "schedule": 3600.0,

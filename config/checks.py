@@ -69,6 +69,7 @@ def find_unsafe_start_reasons(connection: BaseDatabaseWrapper) -> list[str]:
         *find_unsafe_settings(connection),
         *find_unguarded_history(connection),
         *find_foreign_schema(connection),
+        *find_unrepeated_erasures(connection),
     ]
 
 
@@ -108,6 +109,23 @@ def find_foreign_schema(connection: BaseDatabaseWrapper) -> list[str]:
         f"{schema_inventory.summarize_differences(differences)}. "
         "Start the version of Gatebook that made this database, or begin with an empty one and "
         "import bundles."
+    ]
+
+
+def find_unrepeated_erasures(connection: BaseDatabaseWrapper) -> list[str]:
+    """Return a sentence if the erasure journal is ahead of the database, as after a restore."""
+    from erasure import erasure_journal, erasure_replay
+
+    path = erasure_journal.journal_path()
+    tables = {"erasure_erasurerequest", "journal_entry"}
+    if not path.exists() or not tables <= set(connection.introspection.table_names()):
+        return []
+    missing = erasure_replay.find_missing_erasures()
+    if not missing:
+        return []
+    return [
+        f"The erasure journal {path} is ahead of the database: {len(missing)} erasures are not"
+        " carried out here. Run `manage.py replay_erasures` before you start Gatebook."
     ]
 
 
@@ -218,5 +236,9 @@ def _check(
         messages += [
             checks.Warning(sentence, id="gatebook.W002")
             for sentence in find_foreign_schema(connection)
+        ]
+        messages += [
+            checks.Warning(sentence, id="gatebook.W003")
+            for sentence in find_unrepeated_erasures(connection)
         ]
     return messages

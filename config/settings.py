@@ -107,6 +107,7 @@ INSTALLED_APPS = [
     "monitoring.apps.MonitoringConfig",
     "investigation.apps.InvestigationConfig",
     "pages.apps.PagesConfig",
+    "erasure.apps.ErasureConfig",
     "api.apps.ApiConfig",
     "hooks.apps.HooksConfig",
     "traces.apps.TracesConfig",
@@ -249,6 +250,12 @@ GATEBOOK_SEARCH_TIMEOUT_S = float(os.environ.get("GATEBOOK_SEARCH_TIMEOUT_S") or
 GATEBOOK_SEARCH_PLACES = max(int(os.environ.get("GATEBOOK_SEARCH_PLACES") or 0), 0)
 # The limit of forms. Artifact bytes have their own streaming endpoint.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+
+# --- erasure ---------------------------------------------------------------------------------------
+# One line for each erasure, outside of the database: a restored backup is erased again from it.
+GATEBOOK_ERASURE_JOURNAL = Path(
+    os.environ.get("GATEBOOK_ERASURE_JOURNAL") or VAR_DIR / "erasures.jsonl"
+).absolute()
 
 # --- notifications --------------------------------------------------------------------------------
 # The public address, for links in notifications.

@@ -14,6 +14,7 @@ urlpatterns = [
     path("", include("approvals.urls")),
     path("", include("notifications.urls")),
     path("", include("hooks.repositories.page_urls")),
+    path("erasure/", include("erasure.urls")),
     path("", include("pages.urls")),
 ]
 

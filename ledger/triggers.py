@@ -6,6 +6,7 @@ updates, when the effect's permission may already be that of the next attempt.
 """
 
 from db.triggers import TriggerSet
+from ledger.models import Effect
 
 _NEEDED = "attempt_needs_the_permission_of_its_effect"
 _KEPT = "attempt_keeps_its_permission"
@@ -101,6 +102,23 @@ END $$;
 
 _STILL = "imported_effect_never_changes"
 _STILL_SAYS = f"{_STILL}: imported effects are the history of another Gatebook and never change"
+# Texts that an erasure may remove; nothing else of an imported effect changes.
+_TEXTS = (
+    "effect_key",
+    "call_id",
+    "turn",
+    "ref",
+    "moved_refs",
+    "environment",
+    "resource",
+    "external_reference",
+)
+_REWRITTEN = " OR ".join(
+    f"NEW.{name} IS {{distinct}} OLD.{name}"
+    + (f" AND NEW.{name} <> '' AND NEW.{name} NOT LIKE '[erased%'" if name in _TEXTS else "")
+    for name in (field.column for field in Effect._meta.concrete_fields)
+)
+_REWRITES = f"(OLD.imported OR NEW.imported) AND ({_REWRITTEN})"
 _HOME = "imported_effect_is_in_an_archive"
 _HOME_SAYS = f"{_HOME}: import a bundle into a project of its own"
 _EFFECT = "ledger_effect"
@@ -110,7 +128,8 @@ IMPORTED_EFFECT_TRIGGERS = TriggerSet(
     postgresql={
         _STILL: (
             _EFFECT,
-            f"BEFORE UPDATE ON {_EFFECT} FOR EACH ROW WHEN (OLD.imported OR NEW.imported)"
+            f"BEFORE UPDATE ON {_EFFECT} FOR EACH ROW"
+            f" WHEN ({_REWRITES.replace('{distinct}', 'DISTINCT FROM')})"
             " EXECUTE FUNCTION ledger_keep_imported()",
         ),
         _HOME: (
@@ -135,7 +154,7 @@ END $$;
     sqlite={
         _STILL: (
             _EFFECT,
-            f"BEFORE UPDATE ON {_EFFECT} WHEN OLD.imported OR NEW.imported"
+            f"BEFORE UPDATE ON {_EFFECT} WHEN {_REWRITES.replace('{distinct}', 'NOT')}"
             f" BEGIN SELECT RAISE(ABORT, '{_STILL_SAYS}'); END",
         ),
         _HOME: (

@@ -144,6 +144,12 @@ def mark_content_stored(artifact: Artifact, now_us: int) -> None:
     rows.filter(stored_at_us=None).update(stored_at_us=now_us)
 
 
+def delete_content(project: UUID, sha256: str) -> None:
+    """Delete the bytes with that hash, which an erasure named; their rows stay without bytes."""
+    artifact_path(project, sha256).unlink(missing_ok=True)
+    Artifact.objects.filter(project=project, sha256=sha256).update(stored_at_us=None)
+
+
 def remove_abandoned_uploads(now_us: int) -> int:
     """Delete files of killed uploads 24 hours after the last write; return how many."""
     removed = 0

@@ -9,7 +9,11 @@ from db.triggers import TriggerSet
 
 _TABLE = "agent_sessions_lease"
 _FIXED = ("id", "project_id", "kind", "subject", "session_id", "task_id")
-_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _FIXED)
+_CHANGED = " OR ".join(
+    f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _FIXED if name != "subject"
+)
+# The name of a resource can be erased; its id, which is derived from the name, stays.
+_CHANGED += " OR (NEW.subject IS {distinct} OLD.subject AND NEW.subject NOT LIKE '[erased %')"
 _HANDS = "NEW.epoch = OLD.epoch AND (NEW.agent_id <> OLD.agent_id OR NEW.process <> OLD.process)"
 _BACK = "OLD.fence IS NOT NULL AND (NEW.fence IS NULL OR NEW.fence < OLD.fence)"
 

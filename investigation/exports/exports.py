@@ -162,7 +162,11 @@ def _write_export(export: Export) -> bool:
             file.flush()
             os.fsync(file.fileno())
         part.replace(export_path(export))
-        return _end_export(export, export.tries, state="done", size=size, sha256=digest.hexdigest())
+        if _end_export(export, export.tries, state="done", size=size, sha256=digest.hexdigest()):
+            return True
+        if Export.objects.filter(pk=export.pk, state="failed").exists():
+            export_path(export).unlink(missing_ok=True)  # stopped by an erasure
+        return False
     except _LostError:
         log.warning("export_lost", export=str(export.id))
         return False
@@ -229,6 +233,20 @@ def _remove_old_files() -> None:
                 part.unlink()
 
 
+def discard_exports(rows: "QuerySet[Export]", why: str) -> int:
+    """Stop these exports and delete their files, for an erasure; return their number."""
+    discarded = list(rows)
+    for export in discarded:
+        state = "gone" if export.state == "done" else "failed"
+        values = {"state": state} | ({"error": why} if state == "failed" else {})
+        changed = Export.objects.filter(pk=export.pk, state=export.state)
+        changed.update(**values, ended_at_us=export.ended_at_us or now_us())
+        export_path(export).unlink(missing_ok=True)
+        for part in _export_folder().glob(f"{export.id.hex}.*.part"):
+            part.unlink(missing_ok=True)
+    return len(discarded)
+
+
 def _export_folder() -> Path:
     folder = Path(settings.MEDIA_ROOT).parent / "exports"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -236,6 +254,7 @@ def _export_folder() -> Path:
 
 
 __all__ = [
+    "discard_exports",
     "export_path",
     "index_notes",
     "list_visible_exports",

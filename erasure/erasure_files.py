@@ -1,0 +1,136 @@
+"""Erases files: bytes of artifacts, exports, and mails written to files.
+
+Nothing here is undone by a rollback, and everything may run again.
+"""
+
+import email
+import email.policy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from django.conf import settings
+
+from erasure.row_scan import Subject
+from erasure.word_match import list_spellings
+from investigation.exports import exports
+from investigation.models import Export
+from sessions import artifacts
+from sessions.models import Artifact, Session
+
+_CHUNK: Final = 1024 * 1024
+_OVERLAP: Final = 4096  # longer than every spelling of a word
+ARTIFACTS_PER_WINDOW: Final = 50
+_MAIL_SEPARATOR: Final = b"\n" + b"-" * 79 + b"\n"  # of Django's file backend
+EXPORT_STOPPED: Final = "An erasure stopped this export. Start it again."
+
+
+class ArtifactWindow:
+    """Stored artifacts whose bytes contain the subject, and the last key that was read."""
+
+    def __init__(self) -> None:
+        self.erased: list[Artifact] = []
+        self.held = 0
+        self.shared = 0  # another session stores the same bytes
+        self.last: UUID | None = None
+
+
+def find_artifacts(subject: Subject, after: UUID | None) -> ArtifactWindow:
+    """Return the next stored artifacts whose bytes go."""
+    stored = Artifact.objects.exclude(stored_at_us=None).order_by("id")
+    if subject.project is not None:
+        stored = stored.filter(project=subject.project)
+    if subject.session is not None:
+        stored = stored.filter(session=subject.session)
+    if after is not None:
+        stored = stored.filter(id__gt=after)
+    rows = list(stored[:ARTIFACTS_PER_WINDOW])
+    window = ArtifactWindow()
+    window.last = rows[-1].id if len(rows) == ARTIFACTS_PER_WINDOW else None
+    for row in rows:
+        if subject.session is None and not _has_subject(row, subject):
+            continue
+        same = Artifact.objects.filter(project=row.project_id, sha256=row.sha256)
+        if same.filter(session__in=subject.held_sessions).exists():
+            window.held += 1
+        elif subject.session is not None and same.exclude(session=subject.session).exists():
+            window.shared += 1
+        else:
+            window.erased.append(row)
+    return window
+
+
+def _has_subject(row: Artifact, subject: Subject) -> bool:
+    path = artifacts.artifact_path(row.project_id, row.sha256)
+    return path.exists() and any(_matches_bytes(chunk, subject) for chunk in _read_chunks(path))
+
+
+def _read_chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        before = b""
+        while chunk := file.read(_CHUNK):
+            yield before + chunk
+            before = chunk[-_OVERLAP:]
+
+
+def _matches_bytes(content: bytes, subject: Subject) -> bool:
+    """Return True if the bytes contain the subject, as UTF-8 or UTF-16."""
+    lowered = content.lower()
+    for encoding in ("utf-8", "utf-16-le", "utf-16-be"):
+        needles = [
+            [spelling.lower().encode(encoding) for spelling in runs[0]]
+            for runs in map(list_spellings, subject.words)
+        ]
+        if any(needle in lowered for choice in needles for needle in choice):
+            odd = content[1:] if encoding != "utf-8" else b""
+            texts = (part.decode(encoding, "replace") for part in (content, odd))
+            if any(subject.matches_text(text) for text in texts):
+                return True
+    return False
+
+
+def stop_exports(project: UUID | None) -> int:
+    """Delete every file of an export, of one project or of all; return their number.
+
+    A stored export lives for a day, so that all go instead of those that contain the subject.
+    """
+    rows = Export.objects.filter(state__in=("waiting", "running", "done"))
+    if project is not None:
+        rows = rows.filter(project=project)
+    return exports.discard_exports(rows, EXPORT_STOPPED)
+
+
+def count_exports(project: UUID | None) -> int:
+    """Return how many exports `stop_exports` would remove."""
+    rows = Export.objects.filter(state__in=("waiting", "running", "done"))
+    return (rows.filter(project=project) if project is not None else rows).count()
+
+
+def find_mail_files(subject: Subject) -> list[Path]:
+    """Return the mails in files that contain the subject. Only trials write mails to files.
+
+    Of a session all mails that were written since it opened: their texts do not name it.
+    """
+    folder = Path(str(settings.EMAIL_FILE_PATH or ""))
+    if not settings.EMAIL_FILE_PATH or not folder.is_dir():
+        return []
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    if subject.session is not None:
+        opened = Session.objects.values_list("created_at_us", flat=True).get(id=subject.session)
+        return [path for path in files if path.stat().st_mtime_ns // 1_000 >= opened]
+    return [path for path in files if _has_mail_of(path, subject)]
+
+
+def _has_mail_of(path: Path, subject: Subject) -> bool:
+    for part in path.read_bytes().split(_MAIL_SEPARATOR):
+        message: Any = email.message_from_bytes(part.strip(), policy=email.policy.default)
+        texts = [f"{name}: {value}" for name, value in message.items()]
+        texts += [
+            str(piece.get_content())
+            for piece in message.walk()
+            if piece.get_content_maintype() == "text"
+        ]
+        if any(subject.matches_text(text) for text in texts):
+            return True
+    return False

@@ -1,0 +1,354 @@
+"""The one writer of ErasureRequest, LegalHold: requests, their confirmation, and holds.
+
+A request is written before anything is erased: the row with `erasure.requested`, and at its
+confirmation a line of the erasure journal. Entries hold no words of the subject.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from accounts.models import Membership, Person, Project
+from accounts.people import ensure_pseudonym, has_own_password
+from db.clock import now_us
+from db.errors import ChangeRefused
+from db.ids import new_uuid7
+from erasure import erasure_journal
+from erasure.models import ErasureRequest, LegalHold
+from erasure.person_erasure import check_erasable_person
+from erasure.word_match import (
+    MAX_WORD_CHARACTERS,
+    MAX_WORDS,
+    MIN_WORD_CHARACTERS,
+    WordMatcher,
+    digest_word,
+    normalize_text,
+)
+from journal import entries
+from sessions.models import Session
+
+MAX_REASON = 200
+
+
+def request_erasure(
+    by: User,
+    *,
+    reason: str,
+    project: Project | None,
+    words: Sequence[str] = (),
+    person: User | None = None,
+    session: Session | None = None,
+    keeps_decisions: bool = False,
+) -> ErasureRequest:
+    """Record a request, of which the job counts the preview. Raises ChangeRefused.
+
+    `project` None covers every project.
+    """
+    reason, sought = _check_erasure_reason(reason), _check_words(words)
+    kind = "person" if person is not None else "session" if session is not None else "words"
+    if kind == "words" and not sought:
+        raise ChangeRefused("There is nothing to search for. Enter one word or name a line.")
+    if session is not None and session.project_id != (project.pk if project else None):
+        raise ChangeRefused("The session is of another project. Open that project first.")
+    _require_administrator(by, project, person)
+    if person is not None:
+        check_erasable_person(person)
+    digests = [digest_word(word, settings.GATEBOOK_PEPPER) for word in sought]
+    request_id = new_uuid7()
+    with transaction.atomic(durable=True):
+        facts = {"request": request_id.hex, "subject": kind, "words": len(sought)}
+        facts |= {"person": ensure_pseudonym(person)} if person is not None else {}
+        position = record_request_entry(
+            "erasure.requested",
+            request_id,
+            list_covered_projects(project),
+            actor=ensure_pseudonym(by),
+            facts=facts,
+            body={"reason": reason},
+            session=session.pk if session is not None else None,
+        )
+        return ErasureRequest.objects.create(
+            id=request_id,
+            project=project,
+            subject_kind=kind,
+            person=person,
+            session=session,
+            words=sought,
+            word_digests=digests,
+            keeps_decisions=keeps_decisions,
+            reason=reason,
+            asked_by=by,
+            asked_at_us=now_us(),
+            requested_position=position,
+        )
+
+
+def confirm_erasure(request: UUID, by: User, shown: str) -> ErasureRequest:
+    """Confirm a request with the counts that the person saw. Raises ChangeRefused.
+
+    `shown` is the digest of those counts. The erasure journal gets its line before the commit:
+    a crash in between leaves a line of a request that was never confirmed, and nothing is erased.
+    """
+    with transaction.atomic(durable=True):
+        row = ErasureRequest.objects.select_for_update(of=("self",)).get(pk=request)
+        if row.state != "counted":
+            raise ChangeRefused("This request does not wait for a confirmation. Reload the page.")
+        if row.asked_by_id == by.pk:
+            raise ChangeRefused("You asked for this erasure. Another administrator confirms it.")
+        if digest_counts(row) != shown:
+            raise ChangeRefused("The preview has changed. Read it again, then confirm.")
+        _require_administrator(by, row.project, row.person)
+        if row.person is not None:
+            check_erasable_person(row.person)
+            _refuse_held_person(row.person)
+        now, actor = now_us(), ensure_pseudonym(by)
+        record_request_entry(
+            "erasure.confirmed",
+            row.id,
+            list_covered_projects(row.project),
+            actor=actor,
+            facts={"request": row.id.hex, "counts": sum_counts(row.counts)},
+            body={},
+        )
+        row.state, row.confirmed_by, row.confirmed_at_us, row.progress = "confirmed", by, now, {}
+        row.save()
+    return row
+
+
+def write_journal_line(row: ErasureRequest) -> None:
+    """Write the request into the erasure journal, before anything goes. Raises OSError."""
+    person = Person.objects.get(user=row.person).pseudonym if row.person is not None else ""
+    confirmer, asker = row.confirmed_by, row.asked_by
+    words = list(row.word_digests)
+    if row.person is not None:
+        from erasure.row_scan import list_person_words
+
+        own = [*list_person_words(row.person), row.person.get_username()]
+        names = [digest_word(word, settings.GATEBOOK_PEPPER) for word in own[:-1]]
+        words += [digest for digest in names if digest not in words]
+    erasure_journal.append_line(
+        "request",
+        row.id,
+        subject=row.subject_kind,
+        project=row.project_id.hex if row.project_id else "",
+        person=person,
+        session=row.session_id.hex if row.session_id else "",
+        words=words,
+        keeps_decisions=row.keeps_decisions,
+        reason=row.reason,
+        asked_by=ensure_pseudonym(asker),
+        confirmed_by=ensure_pseudonym(confirmer) if confirmer is not None else "",
+        confirmed_at_us=row.confirmed_at_us,
+        position=row.requested_position,
+        pepper=erasure_journal.digest_pepper(),
+    )
+
+
+def withdraw_erasure(request: UUID, by: User) -> ErasureRequest:
+    """End a request that nobody confirmed; its words go. Raises ChangeRefused."""
+    with transaction.atomic(durable=True):
+        row = ErasureRequest.objects.select_for_update(of=("self",)).get(pk=request)
+        if row.state not in ("counting", "counted"):
+            raise ChangeRefused("This request is confirmed or has ended. Reload the page.")
+        record_request_entry(
+            "erasure.withdrawn",
+            row.id,
+            list_covered_projects(row.project),
+            actor=ensure_pseudonym(by),
+            facts={"request": row.id.hex},
+            body={},
+        )
+        row.state, row.words, row.progress = "withdrawn", [], {}
+        row.save()
+    return row
+
+
+def count_again(request: UUID) -> None:
+    """Count the preview of a request again. Raises ChangeRefused."""
+    with transaction.atomic(durable=True):
+        row = ErasureRequest.objects.select_for_update(of=("self",)).get(pk=request)
+        if row.state != "counted":
+            raise ChangeRefused("Only a request that waits for its confirmation is counted again.")
+        row.state, row.progress, row.counts = "counting", {}, {}
+        row.save()
+
+
+def save_request(row: ErasureRequest, **values: Any) -> None:
+    """Store what the job reached."""
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save(update_fields=list(values))
+
+
+def record_request_entry(
+    kind: str,
+    request: UUID,
+    projects: Iterable[Project],
+    *,
+    actor: str,
+    facts: dict[str, Any],
+    body: dict[str, Any],
+    session: UUID | None = None,
+) -> int:
+    """Append the entry of a request to the journal of each project; return the first position."""
+    positions = [
+        entries.record_system_entry(
+            project.pk,
+            kind,
+            event_id=entries.keyed_digest(kind, request.hex),
+            text=entries.dump_sorted_json({"kind": kind, **facts, **body}),
+            received_us=now_us(),
+            actor=actor,
+            facts=entries.dump_sorted_json(facts),
+            session=session,
+        ).position
+        for project in projects
+    ]
+    return positions[0]
+
+
+def list_covered_projects(project: Project | None) -> list[Project]:
+    """Return the projects of a request: its own, or all."""
+    return [project] if project is not None else list(Project.objects.order_by("name"))
+
+
+def sum_counts(counts: dict[str, dict[str, int]]) -> dict[str, int]:
+    """Return how many rows of each class a request covers, without empty classes."""
+    return {name: row["rows"] for name, row in counts.items() if row.get("rows")}
+
+
+def digest_counts(row: ErasureRequest) -> str:
+    """Return a digest of the preview, which binds a confirmation to what its page showed."""
+    shown = entries.dump_sorted_json([row.id.hex, row.counts, row.counted_at_us, row.words])
+    return hashlib.sha256(shown.encode()).hexdigest()[:32]
+
+
+def can_confirm(row: ErasureRequest, by: User) -> bool:
+    """Return True if the person may confirm the request now."""
+    if row.state != "counted" or row.asked_by_id == by.pk:
+        return False
+    try:
+        _require_administrator(by, row.project, row.person)
+    except ChangeRefused:
+        return False
+    return True
+
+
+def set_legal_hold(
+    by: User,
+    project: Project,
+    *,
+    reason: str,
+    words: Sequence[str] = (),
+    session: Session | None = None,
+) -> LegalHold:
+    """Keep a session, or texts with some words, from every erasure. Raises ChangeRefused."""
+    reason, held = _check_erasure_reason(reason), _check_words(words)
+    if session is None and not held:
+        raise ChangeRefused("There is nothing to hold. Name a session, or enter words.")
+    kind = "session" if session is not None else "words"
+    with transaction.atomic(durable=True):
+        position = entries.record_system_entry(
+            project.pk,
+            "erasure.hold_set",
+            event_id=new_uuid7().hex,
+            text=entries.dump_sorted_json({"kind": "erasure.hold_set", "reason": reason}),
+            received_us=now_us(),
+            actor=ensure_pseudonym(by),
+            facts=entries.dump_sorted_json({"subject": kind}),
+            session=session.pk if session is not None else None,
+        ).position
+        return LegalHold.objects.create(
+            project=project,
+            kind=kind,
+            session=session,
+            words=[] if session is not None else held,
+            reason=reason,
+            set_by=by,
+            set_at_us=now_us(),
+            set_position=position,
+        )
+
+
+def release_legal_hold(hold: int, project: Project, by: User) -> None:
+    """Release a hold; its words go. Raises ChangeRefused."""
+    with transaction.atomic(durable=True):
+        row = (
+            LegalHold.objects.select_for_update(of=("self",))
+            .filter(pk=hold, project=project, released_at_us=None)
+            .first()
+        )
+        if row is None:
+            raise ChangeRefused("This hold is already released. Reload the page.")
+        entries.record_system_entry(
+            project.pk,
+            "erasure.hold_released",
+            event_id=entries.keyed_digest("erasure.hold_released", str(row.set_position)),
+            text=entries.dump_sorted_json({"kind": "erasure.hold_released"}),
+            received_us=now_us(),
+            actor=ensure_pseudonym(by),
+            facts=entries.dump_sorted_json({"hold": row.set_position, "subject": row.kind}),
+            session=row.session_id,
+        )
+        row.words, row.released_by, row.released_at_us = [], by, now_us()
+        row.save()
+
+
+def _refuse_held_person(person: User) -> None:
+    """Raise ChangeRefused if a hold names the person: a hold wins."""
+    for hold in LegalHold.objects.filter(released_at_us=None, kind="words"):
+        texts = (person.get_username(), person.email, person.get_full_name())
+        if any(WordMatcher(hold.words).matches_text(text) for text in texts if text):
+            raise ChangeRefused(
+                f"Hold {hold.pk} of {hold.project.name} names this person. Release it first."
+            )
+
+
+def _require_administrator(by: User, project: Project | None, person: User | None) -> None:
+    """Raise ChangeRefused unless `by` administers everything that a request covers.
+
+    The trigger erasure_is_confirmed_by_an_administrator checks the same.
+    """
+    own = set(
+        Membership.objects.filter(user=by, role="administrator").values_list("project", flat=True)
+    )
+    if person is not None:
+        needed = set(Membership.objects.filter(user=person).values_list("project", flat=True))
+    else:
+        needed = set()
+    if project is not None:
+        needed.add(project.pk)
+    elif person is None:
+        needed |= set(Project.objects.values_list("pk", flat=True))
+    if not own or not needed <= own:
+        raise ChangeRefused(
+            "You do not administer every project that this erasure covers. Ask a person who does."
+        )
+    if not by.is_active or not has_own_password(by):
+        raise ChangeRefused("Choose a password of your own first (menu under your name).")
+
+
+def _check_erasure_reason(reason: str) -> str:
+    reason = " ".join(reason.split())
+    if not reason or len(reason) > MAX_REASON or not reason.isprintable():
+        raise ChangeRefused(f"A reason is 1 to {MAX_REASON} printable characters.")
+    return reason
+
+
+def _check_words(words: Sequence[str]) -> list[str]:
+    sought = list(dict.fromkeys(word.strip() for word in words if word.strip()))
+    if len(sought) > MAX_WORDS:
+        raise ChangeRefused(f"A request names at most {MAX_WORDS} words. Make several requests.")
+    for word in sought:
+        size = len(normalize_text(word))
+        if not MIN_WORD_CHARACTERS <= size <= MAX_WORD_CHARACTERS or not word.isprintable():
+            raise ChangeRefused(
+                f"{word[:40]!r} cannot be searched for. A word has {MIN_WORD_CHARACTERS} to"
+                f" {MAX_WORD_CHARACTERS} printable characters."
+            )
+    return sought

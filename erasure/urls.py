@@ -1,0 +1,3 @@
+"""Pages of erasure."""
+
+urlpatterns: list[object] = []
