@@ -21,6 +21,8 @@ from django.urls import set_urlconf
 from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django import DjangoDbBlocker, Settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 import shell  # first, or tests/shell takes its name
 from config import secret_keys
@@ -70,7 +72,12 @@ LONGEST_FILES = {
     *("test_browser_inquiry.py", "test_inbox_browser.py", "test_who_may_speak.py"),
     *("test_garbled_forms.py", "test_answers.py", "test_moments.py", "test_offers.py"),
     *("test_convergence.py", "test_import_trajectory.py", "test_mcp_proxy.py", "test_roles.py"),
-    *("test_classes.py", "test_waiting.py", "test_database_faults.py"),
+    *("test_classes.py", "test_waiting.py", "test_database_faults.py", "test_follow.py"),
+    *("test_crash.py", "test_span_decoders.py", "test_search_that_takes_too_long.py"),
+}
+# They start a browser, like every file with "browser" in its name.
+FILES_WITH_A_BROWSER = {
+    *("test_ages_as_of.py", "test_api_page.py", "test_real_server.py", "test_visual.py"),
 }
 # The headless shell is the same engine without windows and needs half of the processor time.
 BROWSERS = (
@@ -155,6 +162,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "live_server_process" in fixtures or item.path.parent.name in FOLDERS_OF_PROGRAMS:
             long.add(item.path)
     items.sort(key=lambda item: (item.path.name not in LONGEST_FILES, item.path not in long))
+
+
+class _OneBrowser(LoadFileScheduling):  # type: ignore[misc]
+    """Give all files with a browser to one worker: each worker would start its own, and a server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        name = file.rpartition("/")[2]
+        return "browser" if "browser" in name or name in FILES_WITH_A_BROWSER else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Return the scheduler of `--dist loadfile`."""
+    return _OneBrowser(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

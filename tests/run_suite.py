@@ -21,6 +21,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO
 
+import pytest
+
+from tests.matrices import load_sqlite_files
+
 ROOT = Path(__file__).resolve().parent.parent
 # Which tests run, by their marks. Those marked `once` do not depend on the database.
 CORE = {
@@ -36,7 +40,9 @@ NO_TESTS_COLLECTED = 5
 # files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "2"
-WORKERS_ON_SQLITE = "3"  # also runs the tests that do not depend on the database
+WORKERS_ON_SQLITE = "4"  # also runs the tests that do not depend on the database
+# Fewer uncompiled files than this are compiled by the workers.
+WORTH_COMPILING = 30
 SCHEMA = "schema"
 IN_MEMORY = Path("/dev/shm")
 WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run uses about 25 % of that
@@ -65,6 +71,8 @@ def main(options: list[str]) -> int:
             # The second run may still use databases of the first: end it before the folder is
             # removed.
             marks = {name: ["-m", words, *options] for name, words in selected.items()}
+            if selected is CORE:  # the marks would leave them out after they were collected
+                marks["PostgreSQL"] += [f"--ignore={file}" for file in load_sqlite_files()]
             second = start(postgresql, marks["PostgreSQL"], folder, "PostgreSQL", out)
             try:
                 print("== SQLite", flush=True)  # noqa: T201
@@ -91,15 +99,17 @@ def home() -> str:
 
 
 def compile_all(folder: Path) -> None:
-    """Compile every module in two processes. Six workers at once would each compile every module."""
-    sizes = {
-        path: sum(file.stat().st_size for file in path.glob("*.py"))
-        for path in (ROOT / "tests").iterdir()
-        if path.is_dir()
-    }
-    folders = [
-        str(path) for path in sorted(sizes, key=sizes.__getitem__, reverse=True) if sizes[path]
-    ]
+    """Compile modules of tests and what they import in two processes, where many are not compiled.
+
+    Six workers at once would each compile every module.
+    """
+    uncompiled = find_uncompiled()
+    if len(uncompiled) < WORTH_COMPILING:
+        return
+    sizes = Counter[str]()
+    for file in uncompiled:
+        sizes["/".join(file.relative_to(ROOT).parts[:2])] += file.stat().st_size
+    folders = [folder for folder, _ in sizes.most_common()]
     collectors = [
         subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", "--collect-only", *half],
@@ -109,9 +119,21 @@ def compile_all(folder: Path) -> None:
             stderr=subprocess.DEVNULL,
         )
         for number, half in enumerate((folders[::2], folders[1::2]))
+        if half
     ]
     for collector in collectors:  # the runs that follow report collection errors
         collector.wait()
+
+
+def find_uncompiled() -> list[Path]:
+    """Return the files of tests that pytest has not compiled since they were changed."""
+    suffix = f".{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    uncompiled = []
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        compiled = file.parent / "__pycache__" / f"{file.stem}{suffix}"
+        if not compiled.exists() or compiled.stat().st_mtime < file.stat().st_mtime:
+            uncompiled.append(file)
+    return uncompiled
 
 
 def make_schemas(postgresql: str, folder: Path) -> None:

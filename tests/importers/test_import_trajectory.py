@@ -345,6 +345,9 @@ def test_the_token_is_replaced_while_it_works_and_every_one_ends(
 def test_the_token_ends_with_an_import_that_is_stopped_by_a_signal(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
+    if number == signal.SIGINT and signal.getsignal(number) is signal.SIG_IGN:
+        # A shell starts what runs in the background without SIGINT.
+        signal.signal(number, signal.default_int_handler)
     send, before = ImportClient.send, signal.getsignal(number)
 
     def stopped(client: ImportClient, batch: list[bytes]) -> BatchCounts:
