@@ -13,6 +13,7 @@ from pathlib import Path
 from importers import (
     claude_code,
     codex,
+    gemini,
     intercode,
     mini_swe_agent,
     openhands,
@@ -25,6 +26,7 @@ from importers.files import Trajectories
 READERS: dict[str, Callable[[Path], Trajectories]] = {
     claude_code.FORMAT: claude_code.read_claude_code,
     codex.FORMAT: codex.read_codex,
+    gemini.FORMAT: gemini.read_gemini,
     pi.FORMAT: pi.read_pi,
     mini_swe_agent.FORMAT: mini_swe_agent.read_mini_swe_agent,
     swe_agent.FORMAT: swe_agent.read_swe_agent,

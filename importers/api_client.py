@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import httpx
@@ -22,10 +22,11 @@ _RETRY_STATUSES = (429, 503)
 class ImportRefusedError(Exception):
     """An API error with its own sentence. `about` is an event id or a path."""
 
-    def __init__(self, about: str, sentence: str) -> None:
+    def __init__(self, about: str, sentence: str, status: int = 0) -> None:
         super().__init__(f"{about}: {sentence}")
         self.about = about
         self.sentence = sentence
+        self.status = status  # of HTTP
 
 
 @dataclass(slots=True)
@@ -123,14 +124,9 @@ class ImportClient:
     def count_policy_outcomes(self, session: str) -> Counter[tuple[str, str]]:
         """Count the effects of a session by policy outcome (empty if none) and rule."""
         counts: Counter[tuple[str, str]] = Counter()
-        query = {"session": session, "limit": "200"}
-        while True:
-            answer = self._request("GET", f"/api/v1/effects?{httpx.QueryParams(query)}")
-            for effect in answer.get("items") or []:
-                counts[effect.get("policy_outcome", ""), effect.get("policy_rule", "")] += 1
-            if not answer.get("next"):
-                return counts
-            query["after"] = str(answer["next"])
+        for effect in self.iterate_effects(session):
+            counts[effect.get("policy_outcome", ""), effect.get("policy_rule", "")] += 1
+        return counts
 
     def find_session(self, key: str) -> str:
         """Return the id of a session, empty if there is none."""
@@ -144,14 +140,39 @@ class ImportClient:
         items = self._request("GET", f"/api/v1/effects?{query}").get("items") or []
         return items[::-1]
 
+    def iterate_effects(self, session: str) -> Iterator[dict[str, Json]]:
+        """Yield the effects of a session, newest first."""
+        query = {"session": session, "limit": "200"}
+        while True:
+            answer = self._request("GET", f"/api/v1/effects?{httpx.QueryParams(query)}")
+            yield from answer.get("items") or []
+            if not answer.get("next"):
+                return
+            query["after"] = str(answer["next"])
+
+    def find_effect(self, session: str, effect_key: str) -> dict[str, Json] | None:
+        """Return an effect by its key; None if there is none."""
+        query = httpx.QueryParams({"session": session, "effect_key": effect_key, "limit": "1"})
+        items = self._request("GET", f"/api/v1/effects?{query}").get("items") or []
+        return items[0] if items else None
+
+    def load_effect(self, effect: str) -> dict[str, Json]:
+        """Return an effect with its attempts."""
+        return self._request("GET", f"/api/v1/effects/{effect}")
+
+    def load_plan(self, effect: str) -> dict[str, Json] | None:
+        """Return the plan of an effect; None if another agent planned it."""
+        try:
+            return self._request("GET", f"/api/v1/effects/{effect}/plan")
+        except ImportRefusedError as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+
     def _effect_id(self, payload: Payload) -> str:
-        query = httpx.QueryParams(
-            {"session": payload.session, "effect_key": payload.effect_key, "limit": "1"}
-        )
-        answer = self._request("GET", f"/api/v1/effects?{query}")
-        for effect in answer.get("items") or []:
-            if effect.get("effect_key") == payload.effect_key:
-                return str(effect["id"])
+        effect = self.find_effect(payload.session, payload.effect_key)
+        if effect is not None:
+            return str(effect["id"])
         raise ImportRefusedError(
             payload.effect_key,
             f"The server does not know this effect of session {payload.session}.",
@@ -186,7 +207,7 @@ class ImportClient:
                 self._sleep(_retry_delay_s(response, attempt))
                 continue
             if not response.is_success:
-                raise ImportRefusedError(path, _error_sentence(response))
+                raise ImportRefusedError(path, _error_sentence(response), response.status_code)
             return _decode_object(response, path)
         raise AssertionError("the last try returns or raises")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from importers.files import BadInputError, Trajectories, open_values
+from importers.files import BadInputError, Trajectories
 from importers.trajectory import (
     Json,
     OpenCalls,
@@ -23,6 +23,7 @@ from importers.trajectory import (
     parse_iso_us,
     unwrap_text_block,
 )
+from importers.transcripts import list_trajectories_with_calls, read_transcript, require_record
 
 FORMAT = "claude-code"
 
@@ -47,15 +48,8 @@ _STOPPED = re.compile(
 
 def read_claude_code(path: Path) -> Trajectories:
     """Return the sessions with at least one call, in the order of their first records."""
-    transcript = ClaudeTranscript()
-    values = open_values(path)
-    for line, record in values:
-        transcript.add(line, record)
-    if not transcript.sessions:
-        raise BadInputError(1, "not a Claude Code transcript: no record names its sessionId")
-    trajectories = Trajectories(transcript.list_trajectories())
-    trajectories.torn = values.torn
-    return trajectories
+    nothing = "not a Claude Code transcript: no record names its sessionId"
+    return read_transcript(path, ClaudeTranscript(), nothing)
 
 
 class _Session:
@@ -79,12 +73,18 @@ class ClaudeTranscript:
 
     def list_trajectories(self) -> list[Trajectory]:
         """Return the sessions with at least one call, as far as they were read."""
-        return [item.trajectory for item in self.sessions.values() if item.trajectory.calls]
+        return list_trajectories_with_calls(
+            {key: session.trajectory for key, session in self.sessions.items()}
+        )
+
+    @property
+    def has_session(self) -> bool:
+        """Return whether a record has named its session."""
+        return bool(self.sessions)
 
     def add(self, line: int, record: Json) -> None:
         """Read the next record. Raises BadInputError."""
-        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-            raise BadInputError(line, "not a Claude Code record: no type")
+        record, kind = require_record(line, record, "Claude Code")
         session = self._session_of(line, record)
         if session is None:
             return
@@ -93,20 +93,18 @@ class ClaudeTranscript:
             if uuid in session.records:
                 return
             session.records.add(uuid)
-        if record["type"] not in ("assistant", "user"):
+        if kind not in ("assistant", "user"):
             return
         message = record.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(message, dict) or not isinstance(content, str | list):
-            raise BadInputError(
-                line, f"a Claude Code {record['type']} record without message content"
-            )
+            raise BadInputError(line, f"a Claude Code {kind} record without message content")
         blocks = (
             [block for block in content if isinstance(block, dict)]
             if isinstance(content, list)
             else []
         )
-        if record["type"] == "assistant":
+        if kind == "assistant":
             self._assistant(session, record, message, blocks)
         else:
             self._user(session, record, content, blocks)

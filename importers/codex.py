@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from importers.files import BadInputError, Trajectories, open_values
+from importers.files import BadInputError, Trajectories
 from importers.trajectory import (
     Call,
     Json,
@@ -24,6 +24,7 @@ from importers.trajectory import (
     parse_arguments,
     parse_iso_us,
 )
+from importers.transcripts import list_trajectories_with_calls, read_transcript, require_record
 
 FORMAT = "codex"
 
@@ -46,15 +47,8 @@ _TITLE_IS_CONTEXT: Final = re.compile(r"\s*<[a-z_]+>")
 
 def read_codex(path: Path) -> Trajectories:
     """Return the thread of a rollout, if it has at least one call."""
-    rollout = CodexRollout()
-    values = open_values(path)
-    for line, record in values:
-        rollout.add(line, record)
-    if not rollout.sessions:
-        raise BadInputError(1, "not a Codex rollout: no record names its session")
-    trajectories = Trajectories(rollout.list_trajectories())
-    trajectories.torn = values.torn
-    return trajectories
+    nothing = "not a Codex rollout: no record names its session"
+    return read_transcript(path, CodexRollout(), nothing)
 
 
 class CodexRollout:
@@ -69,29 +63,33 @@ class CodexRollout:
 
     def list_trajectories(self) -> list[Trajectory]:
         """Return the thread if it has at least one call, as far as it was read."""
-        return [trajectory for trajectory in self.sessions.values() if trajectory.calls]
+        return list_trajectories_with_calls(self.sessions)
+
+    @property
+    def has_session(self) -> bool:
+        """Return whether the rollout has named its thread."""
+        return bool(self.sessions)
 
     def add(self, line: int, record: Json) -> None:
         """Read the next record. Raises BadInputError."""
-        if not isinstance(record, dict) or not isinstance(record.get("type"), str):
-            raise BadInputError(line, "not a Codex record: no type")
+        record, kind = require_record(line, record, "Codex")
         payload = record.get("payload")
         if not isinstance(payload, dict):
             if self._trajectory is None:
                 raise BadInputError(line, "not a Codex record: no payload")
             return
-        if record["type"] == "session_meta":
+        if kind == "session_meta":
             self._start(line, record, payload)
             return
         if self._trajectory is None:
             raise BadInputError(line, "not a Codex rollout: it does not begin with session_meta")
         moment = parse_iso_us(record.get("timestamp"))
-        if record["type"] == "turn_context":
+        if kind == "turn_context":
             self._turn += 1
             self._trajectory.describe(labels={"model": payload.get("model")})
-        elif record["type"] == "response_item":
+        elif kind == "response_item":
             self._read_item(self._trajectory, payload, moment)
-        elif record["type"] == "event_msg" and payload.get("type") == "item_completed":
+        elif kind == "event_msg" and payload.get("type") == "item_completed":
             self._read_completion(payload.get("item"))
 
     def _start(self, line: int, record: dict[str, Json], payload: dict[str, Json]) -> None:

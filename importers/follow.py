@@ -1,15 +1,18 @@
 """Follows transcripts that grow, and adds what they tell as evidence.
 
-A file is read up to its last complete line, again whenever it grew. A call that a hook told of
-before is recognized by its call id: the transcript then becomes evidence beside that effect, and
-closes it if its result was missing. Any other call becomes an effect that only the transcript
-knows, as an import makes it. What was sent is kept in a file of state, and every fact has an id of
-its own, so that neither a restart nor a crash records anything twice.
+A file is read up to its last complete line, again whenever it grew; one JSON document that its
+program rewrites is read as a whole, whenever it changed and is complete. A call that a hook told of
+before is recognized by its call id, or as `hooked_calls` describes: the transcript then becomes
+evidence beside that effect, and closes it if its result was missing. Any other call becomes an
+effect that only the transcript knows, as an import makes it. What was sent is kept in a file of
+state, and every fact has an id of its own, so that neither a restart nor a crash records anything
+twice.
 """
 
 from __future__ import annotations
 
 import fcntl
+import fnmatch
 import hashlib
 import json
 import os
@@ -18,44 +21,48 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Protocol, Self
+from typing import IO, Any, Final, Self
 
 from importers.api_client import ImportClient, ImportRefusedError
 from importers.claude_code import ClaudeTranscript
 from importers.codex import CodexRollout
 from importers.files import BadInputError
+from importers.gemini import GeminiConversation
+from importers.hooked_calls import HookedCalls, Meeting
 from importers.to_events import (
+    Payload,
     TooLargeError,
     build_effect_key,
     build_event_id,
     build_shipment,
     split_batches,
 )
-from importers.trajectory import Call, Json, Trajectory
+from importers.trajectory import Call, Json, Trajectory, hash_json
+from importers.transcripts import TranscriptReader
 
 SETTLE_S: Final = 5.0  # a hook tells of a call within this time after the transcript does
 LOOK_S: Final = 1.0
 RETRY_S: Final = 30.0  # after a refusal, or while Gatebook is away
 MAX_FILES: Final = 5_000  # of all folders
-MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024  # of a document, too
 HEAD_BYTES: Final = 1024  # by which a file is recognized
 _CHUNK: Final = 4 * 1024 * 1024
 _RAN: Final = ("ok", "error")
 
 
-class TranscriptReader(Protocol):
-    """What reads a transcript record by record."""
+@dataclass(frozen=True, slots=True)
+class FollowedFormat:
+    """How the transcripts of a program are followed."""
 
-    def add(self, line: int, record: Json) -> None:
-        """Read the next record. Raises BadInputError."""
-
-    def list_trajectories(self) -> list[Trajectory]:
-        """Return the sessions with at least one call, as far as they were read."""
+    make_reader: Callable[[Path], TranscriptReader]
+    documents: str = ""  # pattern of the names of files that are one JSON document
+    hooks_have_ids: bool = True
 
 
-FOLLOWED: Final[dict[str, Callable[[], TranscriptReader]]] = {
-    "claude-code": ClaudeTranscript,
-    "codex": CodexRollout,
+FOLLOWED: Final[dict[str, FollowedFormat]] = {
+    "claude-code": FollowedFormat(lambda path: ClaudeTranscript()),
+    "codex": FollowedFormat(lambda path: CodexRollout()),
+    "gemini": FollowedFormat(GeminiConversation, "session-*.json", hooks_have_ids=False),
 }
 
 
@@ -72,7 +79,7 @@ class FollowedFile:
     """One file: what was read of it, and what was sent."""
 
     path: Path
-    stream: IO[bytes]
+    stream: IO[bytes] | None  # None for a document
     inode: tuple[int, int]
     reader: TranscriptReader
     offset: int = 0  # behind the last complete line
@@ -82,6 +89,12 @@ class FollowedFile:
     seen: dict[tuple[str, int, bool], float] = field(default_factory=dict)  # call, has a result
     retry_at: float = 0.0
     size: int = -1
+    changed_ns: int = -1  # of a document, when it was read
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.stream is not None:
+            self.stream.close()
 
 
 class FollowStateInUse(Exception):
@@ -131,7 +144,12 @@ class FollowState:
         }
 
     def store(self, file: FollowedFile) -> None:
-        """Keep what was sent of a file."""
+        """Keep what was sent of a file.
+
+        Of a document nothing is kept: its calls may move, and what Gatebook has is not sent again.
+        """
+        if file.stream is None:
+            return
         self.files[str(file.path)] = {
             "head": file.head,
             "offset": file.offset,
@@ -162,6 +180,7 @@ class Follower:
         settle_s: float = SETTLE_S,
         max_age_s: float = 24 * 3600.0,
     ) -> None:
+        self.format = FOLLOWED[name]
         self.name = name
         self.places = list(places)
         self.client = client
@@ -173,6 +192,7 @@ class Follower:
         self._files: dict[Path, FollowedFile] = {}
         self._ignored: set[tuple[int, int]] = set()
         self._reported: dict[Path, str] = {}
+        self._hooked: dict[str, HookedCalls] = {}  # by session
 
     def stop(self) -> None:
         """Let `run` end after the file at hand."""
@@ -190,7 +210,10 @@ class Follower:
             if self.is_stopped:
                 return
             try:
-                self._follow(path)
+                if self._is_document(path):
+                    self._follow_document(path)
+                else:
+                    self._follow(path)
             except OSError as error:
                 self._report_once(path, f"cannot be read: {error.strerror or error}")
 
@@ -205,7 +228,7 @@ class Follower:
             for folder, _, names in os.walk(place):
                 for name in names:
                     path = Path(folder, name)
-                    if not name.endswith(".jsonl"):
+                    if not name.endswith(".jsonl") and not self._is_document(path):
                         continue
                     if path not in self._files and path.stat().st_mtime < oldest:
                         continue
@@ -214,6 +237,52 @@ class Follower:
                         self._report_once(place, f"has more than {MAX_FILES} files; others wait")
                         return
                     yield path
+
+    def _is_document(self, path: Path) -> bool:
+        pattern = self.format.documents
+        return bool(pattern) and fnmatch.fnmatchcase(path.name, pattern)
+
+    def _follow_document(self, path: Path) -> None:
+        """Read a document that has changed, and send what is new.
+
+        A document that its program is just writing is read when it is complete.
+        """
+        now = time.monotonic()
+        file = self._files.get(path)
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            if file is not None:
+                self._send(file, now)
+            return
+        if file is None:
+            identity = (status.st_dev, status.st_ino)
+            if identity in self._ignored:
+                return
+            file = FollowedFile(path, None, identity, self.format.make_reader(path))
+            self._files[path] = file
+        if (status.st_size, status.st_mtime_ns) != (file.size, file.changed_ns):
+            file.size, file.changed_ns = status.st_size, status.st_mtime_ns
+            try:
+                self._read_document(file)
+            except BadInputError as fault:
+                self._report_once(path, f"is not followed: {fault.reason}")
+                self._ignored.add(file.inode)
+                del self._files[path]
+                return
+        if now >= file.retry_at:
+            self._send(file, now)
+
+    def _read_document(self, file: FollowedFile) -> None:
+        """Read a document again: calls that are known keep their place. Raises BadInputError."""
+        if file.size > MAX_LINE_BYTES:
+            raise BadInputError(1, f"it has more than {MAX_LINE_BYTES:,} bytes")
+        try:
+            value = json.loads(file.path.read_bytes())
+        except (ValueError, RecursionError):
+            self._report_once(file.path, "is not complete JSON; reading it when it has changed")
+            return
+        file.reader.add(1, value)
 
     def _follow(self, path: Path) -> None:
         """Read what is new in one file, and send it."""
@@ -237,12 +306,12 @@ class Follower:
         elif file.inode != identity:
             self._read(file)
             self._send(file, now + self.settle_s)  # its hooks have come long ago
-            file.stream.close()
+            file.close()
             self._report_once(path, "was replaced; following the new file")
             del self._files[path]
             return
-        elif status.st_size < file.offset or _digest_head(file.stream, file.offset) != file.head:
-            file.stream.close()
+        elif status.st_size < file.offset or _digest_head(file) != file.head:
+            file.close()
             del self._files[path]
             self._report_once(path, "was shortened or rewritten; reading it from its beginning")
             self.state.files.pop(str(path), None)
@@ -258,7 +327,7 @@ class Follower:
         stream = path.open("rb")
         status = os.fstat(stream.fileno())
         identity = (status.st_dev, status.st_ino)
-        file = FollowedFile(path, stream, identity, FOLLOWED[self.name]())
+        file = FollowedFile(path, stream, identity, self.format.make_reader(path))
         try:
             self._read(file, is_first=True)
         except BadInputError as fault:
@@ -278,6 +347,7 @@ class Follower:
         A line that is not JSON is skipped with a notice: a client that was killed leaves half of
         one, behind which the next one writes.
         """
+        assert file.stream is not None  # noqa: S101 - a document is read in another way
         file.stream.seek(file.offset)
         rest = b""
         while chunk := file.stream.read(_CHUNK):
@@ -297,7 +367,7 @@ class Follower:
                     self.report(f"{file.path}: line {file.line} was skipped: {fault.reason}.")
             if len(rest) > MAX_LINE_BYTES:
                 raise BadInputError(file.line + 1, "a line is too long")
-        file.head = _digest_head(file.stream, file.offset)
+        file.head = _digest_head(file)
 
     def _send(self, file: FollowedFile, now: float) -> None:
         """Send what may be sent by now; try again later what Gatebook refused."""
@@ -327,20 +397,28 @@ class Follower:
         if not planned and not answered:
             return
         session = self.client.find_session(trajectory.key)
+        hooked = None if self.format.hooks_have_ids else self._load_hooked_calls(trajectory)
         own = list[Call]()
         facts = list[dict[str, Json]]()
+        payloads = list[Payload]()
         for call in (*answered, *planned):
-            effect = self._find_effect(session, trajectory, call)
-            if effect is None:
+            if call.has_unique_id and self._is_recorded(session, trajectory, call, facts, payloads):
+                continue
+            meeting = (
+                self._find_meeting(session, trajectory, call)
+                if hooked is None
+                else hooked.find(trajectory, call)
+            )
+            if meeting is None:
                 own.append(call)
             elif call.result is not None:
-                facts += self._build_evidence(trajectory, call, effect)
+                facts += self._build_evidence(trajectory, call, meeting)
         shipment = build_shipment(replace(trajectory, calls=own, ended=None))
         if own:
             facts = shipment.facts + facts
         for batch in split_batches(facts):
             self.client.send(batch)
-        for payload in shipment.payloads:
+        for payload in (*shipment.payloads, *payloads):
             self.client.store(payload)
         progress.planned += len(planned)
         progress.open -= {call.position for call in answered}
@@ -360,9 +438,42 @@ class Follower:
         moment = (trajectory.key, call.position, call.result is not None)
         return now - file.seen.setdefault(moment, now) >= self.settle_s
 
-    def _find_effect(
-        self, session: str, trajectory: Trajectory, call: Call
-    ) -> dict[str, Json] | None:
+    def _load_hooked_calls(self, trajectory: Trajectory) -> HookedCalls:
+        """Return what hooks told of the client's session: a sub-agent's are in its parent's."""
+        key = trajectory.parent_key or trajectory.key
+        if key not in self._hooked:
+            session = self.client.find_session(key)
+            hooked = HookedCalls(self.client, self.name, key, session)
+            if not session:
+                return hooked
+            self._hooked[key] = hooked
+        self._hooked[key].load_new()
+        return self._hooked[key]
+
+    def _is_recorded(
+        self,
+        session: str,
+        trajectory: Trajectory,
+        call: Call,
+        facts: list[dict[str, Json]],
+        payloads: list[Payload],
+    ) -> bool:
+        """Return whether Gatebook has a call from a transcript; add its result if it lacks one.
+
+        Another file of the session may describe the call otherwise, so it is not sent again.
+        """
+        if not session:
+            return False
+        effect = self.client.find_effect(session, build_effect_key(call))
+        if effect is None:
+            return False
+        if effect["state"] in ("planned", "dispatched") and call.result is not None:
+            shipment = build_shipment(replace(trajectory, calls=[call], ended=None))
+            facts.append(shipment.facts[-1])
+            payloads += [payload for payload in shipment.payloads if payload.type == "result"]
+        return True
+
+    def _find_meeting(self, session: str, trajectory: Trajectory, call: Call) -> Meeting | None:
         """Return the effect of a call that was reported in another way; None if there is none.
 
         Of several with one call id, the one that comes as late as the call does.
@@ -379,18 +490,20 @@ class Follower:
         before = sum(
             earlier.call_id == call.call_id for earlier in trajectory.calls[: call.position - 1]
         )
-        return others[min(before, len(others) - 1)]
+        effect = others[min(before, len(others) - 1)]
+        return Meeting(trajectory.key, effect, effect.get("attempt"))
 
     def _build_evidence(
-        self, trajectory: Trajectory, call: Call, effect: dict[str, Json]
+        self, trajectory: Trajectory, call: Call, meeting: Meeting
     ) -> list[dict[str, Json]]:
         """Build what a transcript adds to an effect that was reported in another way."""
         assert call.result is not None  # noqa: S101 - the caller checks it
         # The facts of the call as an import makes them: payloads that are too large are digests.
         shipment = build_shipment(replace(trajectory, calls=[call], ended=None))
         plan, *_, report = shipment.facts[1:]
+        effect = meeting.effect
         key, outcome = str(effect["effect_key"]), call.result.outcome
-        named = {"session": trajectory.key, "effect_key": key}
+        named = {"session": meeting.session, "effect_key": key}
         moment = {"occurred_us": report["occurred_us"]} if "occurred_us" in report else {}
         content = {
             "format": trajectory.format,
@@ -399,7 +512,9 @@ class Follower:
             "outcome": outcome,
             "result": report.get("result", report.get("detail")),
         }
-        identity = (trajectory.format, trajectory.key, call.position)
+        identity: tuple[str | int, ...] = (trajectory.format, trajectory.key, call.position)
+        if call.has_unique_id:  # another file of the session may describe it otherwise
+            identity = (*identity[:2], build_effect_key(call), hash_json([moment, content]))
         facts: list[dict[str, Json]] = [
             {"id": build_event_id("transcript.recorded", *identity), "kind": "transcript.recorded"}
             | named
@@ -407,6 +522,9 @@ class Follower:
             | {"call_id": call.call_id}
             | content
         ]
+        if meeting.attempt is None and effect.get("attempt"):
+            return facts  # of a call that did not run, beside attempts that are other calls
+        effect = _describe_attempt(effect, meeting.attempt)
         contradiction = find_contradiction(effect, outcome)
         if contradiction:
             shown = {"contradiction": contradiction, "recorded": _describe_effect(effect)}
@@ -423,7 +541,7 @@ class Follower:
             )
             self.report(f"{effect['handle']}: the transcript contradicts it. {contradiction}")
         if needs_report(effect, outcome):
-            attempt = max(int(effect.get("attempt") or 0), 1)
+            attempt = meeting.attempt or 1
             values = {
                 name: value
                 for name, value in report.items()
@@ -467,6 +585,18 @@ def needs_report(effect: dict[str, Json], outcome: str) -> bool:
     return state in ("planned", "dispatched") or recorded == "unknown"
 
 
+def _describe_attempt(effect: dict[str, Json], number: int | None) -> dict[str, Json]:
+    """Return an effect as it was with this attempt, if a later one has replaced it."""
+    attempts = [item for item in effect.get("attempts", ()) if item["attempt"] == number]
+    if not attempts or number == effect.get("attempt"):
+        return effect
+    (attempt,) = attempts
+    state = (
+        "dispatched" if attempt["open"] else "failed" if attempt.get("reason") else "acknowledged"
+    )
+    return effect | {"state": state, "outcome": attempt.get("outcome")}
+
+
 def _describe_effect(effect: dict[str, Json]) -> dict[str, Json]:
     names = ("state", "outcome", "permission", "attempt", "tool")
     return {name: effect[name] for name in names if effect.get(name)}
@@ -478,7 +608,8 @@ def _is_own_key(effect: dict[str, Json], call_id: str) -> bool:
     return key.startswith(f"{call_id}:") and key.removeprefix(f"{call_id}:").isdecimal()
 
 
-def _digest_head(stream: IO[bytes], offset: int) -> str:
+def _digest_head(file: FollowedFile) -> str:
     """Return a digest of the beginning of what was read."""
-    stream.seek(0)
-    return hashlib.sha256(stream.read(min(offset, HEAD_BYTES))).hexdigest()
+    assert file.stream is not None  # noqa: S101 - a document has no lines
+    file.stream.seek(0)
+    return hashlib.sha256(file.stream.read(min(file.offset, HEAD_BYTES))).hexdigest()

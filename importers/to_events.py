@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from importers.trajectory import Call, Json, Trajectory
+from importers.trajectory import Call, Json, Trajectory, hash_json
 
 # The API's limits less a margin, because the server adds data or counts differently.
 MAX_BATCH_ITEMS = 500
@@ -62,9 +62,10 @@ class TooLargeError(Exception):
 def build_shipment(trajectory: Trajectory) -> Shipment:
     """Build the facts of a trajectory; equal sources give equal facts in every run.
 
-    Ids follow from format, session key, kind and sequence. A longer version of a source repeats the
-    facts of the shorter one exactly and adds its own. A call without a result is only planned and
-    dispatched. A refused call is not dispatched; it failed as `rejected`: nothing happened.
+    Ids follow from format, session key, kind and sequence, or from the call where its id is unique.
+    A longer version of a source repeats the facts of the shorter one exactly and adds its own. A
+    call without a result is only planned and dispatched. A refused call is not dispatched; it
+    failed as `rejected`: nothing happened.
     """
     shipment = Shipment()
     shipment.facts.append(_build_session_fact(trajectory))
@@ -118,12 +119,16 @@ def build_shipment(trajectory: Trajectory) -> Shipment:
 
 
 def build_effect_key(call: Call) -> str:
-    """Return `call_id:position`, or `call:position` for calls without an id."""
+    """Return `call_id:position`, or `call:position` for calls without an id.
+
+    A call with a unique id is the first that has it, wherever it stands: `call_id:1`.
+    """
     if call.call_id is None:
         return f"call:{call.position}"
+    number = 1 if call.has_unique_id else call.position
     if _PLAIN_ID.fullmatch(call.call_id):
-        return f"{call.call_id}:{call.position}"
-    return f"{build_event_id('call', call.call_id)[:32]}:{call.position}"
+        return f"{call.call_id}:{number}"
+    return f"{build_event_id('call', call.call_id)[:32]}:{number}"
 
 
 def build_event_id(*parts: str | int) -> str:
@@ -182,13 +187,17 @@ def _build_session_fact(trajectory: Trajectory) -> dict[str, Json]:
 def _build_fact(
     trajectory: Trajectory, kind: str, sequence: int, when: int | None, values: dict[str, Json]
 ) -> dict[str, Json]:
+    identity: str | int = sequence
+    if trajectory.has_unique_ids:  # another file of the session may describe it otherwise
+        identity = values.get("effect_key") or hash_json([when, values])
     fact: dict[str, Json] = {
-        "id": build_event_id(trajectory.format, trajectory.key, kind, sequence),
+        "id": build_event_id(trajectory.format, trajectory.key, kind, identity),
         "kind": kind,
     }
     if when is not None:
         fact["occurred_us"] = when
-    fact["producer_seq"] = sequence
+    if not trajectory.has_unique_ids:
+        fact["producer_seq"] = sequence
     return fact | values
 
 

@@ -42,13 +42,14 @@ class Call:
 
     position: int
     sequence: int
-    turn: int
+    turn: int | str  # its number, or the id of its message
     tool: str
     arguments: Json
     call_id: str | None = None
     occurred_us: int | None = None
     result: Result | None = None
     free_text: tuple[str, ...] = ()  # arguments that only describe the call
+    has_unique_id: bool = False
 
     @property
     def is_refused(self) -> bool:
@@ -62,6 +63,9 @@ class Trajectory:
 
     All data follows from the source alone. A longer version of a source has the same beginning:
     calls keep position and sequence, and session facts come from before its first call.
+
+    With `has_unique_ids` no two calls of the session have the same id. Then facts do not depend on
+    the place of a call in its file, so that files of one session may overlap.
     """
 
     format: str
@@ -74,6 +78,7 @@ class Trajectory:
     ended: EndStatus | None = None
     ended_us: int | None = None
     calls: list[Call] = field(default_factory=list)
+    has_unique_ids: bool = False
     _next_sequence: int = 1
 
     @property
@@ -85,7 +90,7 @@ class Trajectory:
         tool: Json,
         arguments: Json,
         *,
-        turn: int,
+        turn: int | str,
         call_id: Json = None,
         occurred_us: int | None = None,
         talk: Collection[str] = (),
@@ -105,6 +110,7 @@ class Trajectory:
             free_text=tuple(name for name in talk if name in arguments)
             if isinstance(arguments, dict)
             else (),
+            has_unique_id=self.has_unique_ids,
         )
         self._next_sequence += 2
         self.calls.append(call)

@@ -113,6 +113,7 @@ RESPONSE_SCHEMAS: Final[dict[str, Any]] = {
     ),
     "PlanBody": build_object_schema(
         {"effect": _ID, "effect_key": _TEXT, "redactions": _NUMBER},
+        planned_at_us=_NUMBER,
         tool=_TEXT,
         arguments={},
         target={"type": "object"},

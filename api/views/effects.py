@@ -450,6 +450,7 @@ def get_plan(call: Call, effect: UUID) -> HttpResponse:
             "effect": str(row.id),
             "effect_key": row.effect_key,
             "redactions": row.redactions,
+            **({} if row.planned_at_us is None else {"planned_at_us": row.planned_at_us}),
             **fields,
         },
     )

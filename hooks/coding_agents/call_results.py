@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from hooks.coding_agents.call_intents import SHELL_TOOLS, CallIntent
+from hooks.coding_agents.gemini_outputs import read_shell_end
 from hooks.coding_agents.hook_events import NOT_RUN, HookEvent, read_text_field
 
 MAX_RESULT_BYTES: Final = 196_608  # of the stored result of a call
 KEPT_CHARACTERS: Final = 30_000  # of each end of a longer result
 NOT_EXECUTED_CODES: Final = (126, 127)  # the shell found no program to run
 _CLAUDE_EXIT: Final = re.compile(r"(?:Error: )?Exit code (\d{1,3})\b")
-_GEMINI_EXIT: Final = re.compile(r"^Exit Code: (\d{1,3}|\(none\))\s*$", re.MULTILINE)
-_GEMINI_SIGNAL: Final = re.compile(r"^Signal: (?!\(none\))\S+", re.MULTILINE)
 _CODEX_EXIT: Final = re.compile(r"(?:Exit code: |Process exited with code )(\d{1,3})\b")
 _TIMED_OUT: Final = re.compile(r"\btimed out after\b|\bcommand timed out\b", re.IGNORECASE)
 # Texts of Claude Code for calls that its own permissions refused.
@@ -114,14 +113,10 @@ def _read_gemini_outcome(event: HookEvent, response: Any) -> tuple[str, str]:
     """Gemini names the exit code inside its text, and only if it is not 0."""
     if not isinstance(response, Mapping):
         return "ok", ""
-    content = response.get("llmContent")
-    text = content if isinstance(content, str) else json.dumps(content, default=str)
     if event.tool in SHELL_TOOLS[event.client]:
-        if _GEMINI_SIGNAL.search(text) or "Command was cancelled" in text[:500]:
-            return "", "error"
-        match = _GEMINI_EXIT.search(text)
-        if match and match[1] != "0":
-            return ("", "error") if match[1] == "(none)" else ("error", "")
+        end = read_shell_end("\n".join(_list_texts(response.get("llmContent"))))
+        if end != ("ok", ""):
+            return end
     return ("error" if response.get("error") else "ok"), ""
 
 
@@ -159,6 +154,9 @@ def _find_reference(intent: CallIntent, response: Any) -> str:
 def _list_texts(response: Any) -> list[str]:
     if isinstance(response, str):
         return [response]
+    if isinstance(response, list):
+        parts = [part.get("text") if isinstance(part, Mapping) else part for part in response]
+        return [text for text in parts if isinstance(text, str)]
     if isinstance(response, Mapping):
         names = ("stdout", "stderr", "llmContent")
         return [response[name] for name in names if isinstance(response.get(name), str)]

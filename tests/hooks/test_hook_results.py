@@ -195,7 +195,7 @@ def send_gemini(gemini: HookClient, event: str, at: str, **fields: Any) -> dict[
     return gemini.send(gemini.build(event, timestamp=at, **fields))
 
 
-def shell_gemini(command: str, content: str | None = None) -> dict[str, Any]:
+def shell_gemini(command: str, content: Any = None) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "tool_name": "run_shell_command",
         "tool_input": {"command": command, "description": "why"},
@@ -211,9 +211,27 @@ def shell_gemini(command: str, content: str | None = None) -> dict[str, Any]:
         ("Output: x\nProcess Group PGID: 1", "acknowledged", "ok"),
         ("Output: x\nExit Code: 3\nProcess Group PGID: 1", "acknowledged", "error"),
         ("Output: x\nExit Code: (none)\nSignal: 9", "failed", "unknown"),
+        # What a command prints is not how it ended, and a hook may add words behind the end.
+        ("Output: Exit Code: 3\nExit Code: 4\nbeads\nProcess Group PGID: 1", "acknowledged", "ok"),
+        (
+            [
+                "<untrusted_context>\nOutput: x\nExit Code: 3\nProcess Group PGID: 1\n"
+                "</untrusted_context>",
+                {"text": "[System] Tool input parameters were modified by a hook."},
+            ],
+            "acknowledged",
+            "error",
+        ),
+        ("Command moved to background (PID: 7). Output hidden.", "acknowledged", "unknown"),
+        (
+            "Command was automatically cancelled because it exceeded the timeout",
+            "failed",
+            "unknown",
+        ),
+        ("Command was cancelled by user before it could start.", "failed", "error"),
     ],
 )
-def test_a_result_of_gemini(gemini: HookClient, content: str, state: str, outcome: str) -> None:
+def test_a_result_of_gemini(gemini: HookClient, content: Any, state: str, outcome: str) -> None:
     call = shell_gemini("make test")
     assert send_gemini(gemini, "BeforeTool", "t1", **call) == {"decision": "allow"}
     send_gemini(gemini, "AfterTool", "t2", **shell_gemini("make test", content))
