@@ -467,7 +467,7 @@ class Database:
     """Reads the tables of a Gatebook; never writes. One connection a process."""
 
     vendor = ""
-    mark = "?"
+    connection: Any
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -539,14 +539,16 @@ class SqliteDatabase(Database):
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         try:
-            return self.connection.execute(query, values).fetchall()
+            fetched: list[tuple[Any, ...]] = self.connection.execute(query, values).fetchall()
         except sqlite3.OperationalError as error:
             if "decode" in str(error):  # text that is no UTF-8: somebody wrote it past Gatebook
                 self.connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
-                return self.connection.execute(query, values).fetchall()
-            raise Unusable(_explain_table(self.address, str(error))) from None
+                fetched = self.connection.execute(query, values).fetchall()
+            else:
+                raise Unusable(_explain_table(self.address, str(error))) from None
         except sqlite3.DatabaseError as error:
             raise Unusable(f"{self.address} cannot be read: {error}.") from None
+        return fetched
 
     def entry_rows(self, first: int, end: int) -> list[tuple[Any, ...]]:
         columns = ", ".join(f"entry.{name}" for name in _ENTRY_COLUMNS)
@@ -584,9 +586,10 @@ class PostgresqlDatabase(Database):
         try:
             with self.connection.cursor(binary=True) as cursor:
                 cursor.execute(query.replace("%", "%%").replace("?", "%s"), values)
-                return cursor.fetchall()
+                fetched: list[tuple[Any, ...]] = cursor.fetchall()
         except self.error as error:
             raise Unusable(_explain_table("The database", str(error))) from None
+        return fetched
 
     def entry_rows(self, first: int, end: int) -> list[tuple[Any, ...]]:
         columns = ", ".join(
@@ -1975,6 +1978,37 @@ def _find_difference(entry: dict[str, Any], row: dict[str, Any], session: Any) -
 # --- The command ---------------------------------------------------------------------------------
 
 
+def add_database_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the mode `database`."""
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--resume", type=Path, metavar="STATE", help="save the state, continue")
+    parser.add_argument(
+        "--max-lag", type=int, default=60, metavar="SECONDS", help="a longer wait: exit code 4"
+    )
+    parser.add_argument("--complete", action="store_true", help="gaps of producers: exit code 3")
+    add_trust_options(parser)
+    add_outside_options(parser)
+
+
+def add_trust_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every mode."""
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument(
+        "--key", action="append", default=[], help="a key that you trust, or its file"
+    )
+    parser.add_argument("--no-signatures", action="store_true", help="check no signatures")
+
+
+def add_outside_options(parser: argparse.ArgumentParser) -> None:
+    """Add what somebody outside kept."""
+    parser.add_argument(
+        "--head", action="append", default=[], metavar="FILE", help="a tree head that you kept"
+    )
+    parser.add_argument(
+        "--anchor", action="append", default=[], metavar="FILE", help="an anchor file of heads"
+    )
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     parser = argparse.ArgumentParser(
@@ -1991,10 +2025,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=os.environ.get("DATABASE_URL", ""),
         help="SQLite file, or PostgreSQL URL; default: DATABASE_URL",
     )
-    database.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
-    database.add_argument("--resume", type=Path, metavar="STATE", help="save the state, continue")
-    database.add_argument("--max-lag", type=int, default=60, metavar="SECONDS")
-    database.add_argument("--complete", action="store_true", help="gaps of producers: exit code 3")
+    add_database_options(database)
     bundle = modes.add_parser("bundle", help="a bundle, without any installation")
     bundle.add_argument("file", type=Path)
     heads = modes.add_parser("heads", help="that a tree head extends an older one")
@@ -2003,15 +2034,11 @@ def build_parser() -> argparse.ArgumentParser:
     heads.add_argument("--proof", metavar="FILE", help="a consistency proof, one hash a line")
     proof = modes.add_parser("proof", help="one entry with its proof")
     proof.add_argument("file", type=Path)
-    for mode in (database, bundle, heads, proof):
-        mode.add_argument("--json", action="store_true", help="report as JSON")
-        mode.add_argument("--key", action="append", default=[], help="trusted key, or its file")
-        mode.add_argument("--no-signatures", action="store_true")
-    for mode in (database, bundle, proof):
-        mode.add_argument("--head", action="append", default=[], metavar="FILE", help="kept head")
-        mode.add_argument("--anchor", action="append", default=[], metavar="FILE")
     for mode in (bundle, heads, proof):
+        add_trust_options(mode)
         mode.add_argument("--tiles", metavar="PLACE", help="folder, database or URL with tiles")
+    for mode in (bundle, proof):
+        add_outside_options(mode)
     return parser
 
 

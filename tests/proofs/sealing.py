@@ -32,7 +32,7 @@ def reseal_entries(key: Ed25519PrivateKey = KEY) -> None:
     """Build the whole tree again over the entries as they are now, with heads of the same sizes."""
     sizes = list(TreeHead.objects.order_by("id").values_list("size", flat=True))
     for model in (SealedEntry, Tile, TreeHead):
-        model.objects.all()._raw_delete(model.objects.db)  # type: ignore[attr-defined]
+        model.objects.all()._raw_delete(model.objects.db)
     for size in sizes:
         seal_entries(size, key)
 

@@ -44,7 +44,7 @@ _PLAIN: Final[dict[str, Any]] = {
 _NOTHING: Final = dict.fromkeys(
     ("attempt", "body_commit", "effect", "lease_epoch", "occurred_us", "producer_seq", "session")
 )
-_ENTRIES: Final = (
+_ENTRIES: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("every column has a value", {}),
     ("columns without a value are null", {**_NOTHING, "subject": None}),
     (
