@@ -4,15 +4,17 @@ The permission of its effect follows. Every change is one conditional UPDATE on 
 Rows are locked in the same order everywhere: session, effect, gate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+from django.contrib.auth.models import User
 from django.db.models import F
 
 from accounts.origin import Origin
+from accounts.people import ensure_pseudonym
 from approvals.digests import compute_approval_digest, compute_preconditions_digest
 from approvals.gates import listener
 from approvals.gates.statuses import GATE_TRANSITIONS, PERMISSION_OF_STATUS, US
@@ -22,10 +24,13 @@ from approvals.policies.engine import Requirement
 from approvals.policies.policy_inputs import PlanPayload
 from db import raw_sql
 from db.clock import now_us
+from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
 from ledger import permissions
 from ledger.permissions import Grant
 from ledger.store.effect_rows import EffectRow
+
+OWNER_FACTS: Final = ("session_owner", "agent_owner")  # in the entry: who may not approve
 
 
 class GateConflict(Exception):
@@ -74,6 +79,10 @@ def open_gate(
     }
     if parties.on_behalf_of:
         facts["on_behalf_of"] = parties.on_behalf_of
+    owners = (parties.session_owner, parties.agent_owner)
+    for name, owner, pseudonym in zip(OWNER_FACTS, owners, parties.owners, strict=True):
+        if owner is not None:
+            facts[name] = pseudonym or ensure_pseudonym(User.objects.get(id=owner))
     entry = entries.record_system_entry(
         origin.project,
         "gate.requested",
@@ -262,6 +271,11 @@ def change_gate_status(gate: Gate, status: str, *, votes: int = 0, **values: Any
         listener.announce_gates([gate.id])
     for name, value in values.items():
         setattr(gate, name, value)
+
+
+def restore_gates(changes: Sequence[RowChange]) -> None:
+    """Restore gates to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Gate, changes)
 
 
 def _record_gate_entry(

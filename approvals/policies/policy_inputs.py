@@ -253,13 +253,15 @@ def load_on_behalf_of(session: UUID) -> str:
 class RequestParties(NamedTuple):
     """The accounts that have an interest in a request.
 
-    The requester (and their pseudonym), the session's owner and the agent's owner.
+    The requester (and their pseudonym), the session's owner and the agent's owner. `owners` has the
+    pseudonyms of both, None for an account that has none yet.
     """
 
     requester: int | None
     on_behalf_of: str | None
     session_owner: int | None
     agent_owner: int | None
+    owners: tuple[str | None, str | None] = (None, None)
 
 
 def load_request_parties(session: UUID, agent: UUID) -> RequestParties:
@@ -267,15 +269,21 @@ def load_request_parties(session: UUID, agent: UUID) -> RequestParties:
 
     The agent need not be the one that opened the session.
     """
-    agent_owner_query = Agent.objects.filter(id=agent).values("owner")
-    owner, agent_owner = Session.objects.values_list("owner", Subquery(agent_owner_query)).get(
-        id=session
-    )
+    agents = Agent.objects.filter(id=agent)
+    owner, pseudonym, agent_owner, agent_owner_pseudonym = Session.objects.values_list(
+        "owner",
+        "owner__person__pseudonym",
+        Subquery(agents.values("owner")),
+        Subquery(agents.values("owner__person__pseudonym")),
+    ).get(id=session)
+    owners = (pseudonym, agent_owner_pseudonym)
     name = sessions.find_requester(session)
     if name is None:
-        return RequestParties(None, None, owner, agent_owner)
-    requester, pseudonym = User.objects.values_list("id", "person__pseudonym").get(username=name)
-    return RequestParties(requester, pseudonym, owner, agent_owner)
+        return RequestParties(None, None, owner, agent_owner, owners)
+    requester, requester_pseudonym = User.objects.values_list("id", "person__pseudonym").get(
+        username=name
+    )
+    return RequestParties(requester, requester_pseudonym, owner, agent_owner, owners)
 
 
 def get_target_columns(row: EffectRow) -> dict[str, Any]:

@@ -54,6 +54,7 @@ from approvals.voting.warned_proof import (
 from db import raw_sql
 from db.clock import now_us
 from db.ids import new_uuid7
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.models import Entry
 from sessions import messages
@@ -355,6 +356,7 @@ def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteD
     gate, shown = locked.gate, ballot.shown
     identity = new_uuid7()
     first_shown_us = load_first_view_us(gate, ensure_pseudonym(user), shown.at_us)
+    voted_at_us = max(locked.at_us, shown.at_us, first_shown_us)
     facts: dict[str, object] = {
         "vote": ballot.answer,
         "card": shown.card_sha256,
@@ -364,7 +366,13 @@ def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteD
         "warnings": list(shown.warnings),
         "step_up": ballot.step_up,
         "proof": "typed_name" if decision.names else ballot.step_up,
+        "complete": shown.complete,
+        "at_us": voted_at_us,
     }
+    if decision.team:
+        facts["team"] = decision.team
+    if decision.own:
+        facts["own"] = True
     if ballot.password_at_us is not None:
         facts["password_at_us"] = ballot.password_at_us
     if ballot.password_for:
@@ -390,7 +398,7 @@ def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteD
         password_at_us=ballot.password_at_us,
         reason_characters=len(ballot.reason),
         position=position,
-        voted_at_us=max(locked.at_us, shown.at_us, first_shown_us),
+        voted_at_us=voted_at_us,
         own=decision.own,
     )
     values = [getattr(vote, name) for name in _VOTE_COLUMNS]
@@ -399,6 +407,11 @@ def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteD
         [raw_sql.vendor_id(value) if isinstance(value, UUID) else value for value in values],
     )
     return vote
+
+
+def restore_votes(changes: Sequence[RowChange]) -> None:
+    """Restore votes to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Vote, changes)
 
 
 def load_first_view_us(gate: Gate, actor: str, page_us: int) -> int:
@@ -433,6 +446,7 @@ def _apply_ruling(locked: LockedGate, vote: Vote, decision: VoteDecision) -> Non
     facts = {
         "ruling": decision.ruling,
         "votes": decision.votes,
+        "at_us": now,
         **quorum.build_uncounted_facts(decision.uncounted),
     }
     _record_vote_entry(gate, "gate.ruled", vote.user, facts, {})

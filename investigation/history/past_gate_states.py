@@ -55,7 +55,8 @@ def rebuild_gates_with_votes(
         for vote in votes_cast.order_by("position"):
             votes.setdefault(vote.gate_id, []).append(vote)
     rebuilt = {
-        key: _rebuild_gate(row, entries_by_gate.get(key, [])) for key, row in gates_by_id.items()
+        key: fold_gate_entries(row, entries_by_gate.get(key, []))
+        for key, row in gates_by_id.items()
     }
     for gate in rebuilt.values() if by_the_clock else ():
         gate.status = current_gate_status(gate, cut.at_us)
@@ -82,7 +83,8 @@ def rebuild_gates_of_effect(project: UUID, effect: UUID, cut: JournalCut) -> lis
     return sorted(gates_by_id.values(), key=lambda gate: gate.opened_position, reverse=True)
 
 
-def _rebuild_gate(stored: Gate, entries: list[PastEntry]) -> Gate:
+def fold_gate_entries(stored: Gate, entries: list[PastEntry]) -> Gate:
+    """Return a copy of a gate with the status, version and deadline that its entries give."""
     status, version, decide_by_us = "pending", 1, stored.decide_by_us
     for entry in entries:
         verb = entry.kind.removeprefix("gate.")

@@ -70,6 +70,32 @@ FORGERIES: Final = (
         ),
         {("added", "ledger_attempt", "")},
     ),
+    Forgery(  # a no becomes a yes
+        (
+            "UPDATE approvals_gate SET status = 'approved', ended_at_us = NULL,"
+            " permission_until_us = decided_at_us + valid_for_s * 1000000"
+            " WHERE status = 'denied'",
+            "UPDATE approvals_vote SET answer = 'approve' WHERE answer = 'deny'",
+        ),
+        {
+            ("changed", "approvals_gate", "status"),
+            ("changed", "approvals_gate", "ended_at_us"),
+            ("changed", "approvals_gate", "permission_until_us"),
+            ("changed", "approvals_vote", "answer"),
+        },
+    ),
+    Forgery(
+        ("DELETE FROM approvals_vote WHERE answer = 'deny'",),
+        {("missing", "approvals_vote", "")},
+    ),
+    Forgery(  # two people must approve; the gate's terms now say that one is enough
+        ("UPDATE approvals_gate SET minimum = 1, step_up = 'none' WHERE tool = 'deploy'",),
+        {("changed", "approvals_gate", "minimum")},
+    ),
+    Forgery(
+        ("UPDATE approvals_gate SET agent_owner_id = NULL WHERE tool = 'deploy'",),
+        {("changed", "approvals_gate", "agent_owner_id")},
+    ),
 )
 
 

@@ -29,6 +29,13 @@ def list_differences(project: UUID | None = None) -> list[dict[str, object]]:
     ]
 
 
+def _brief(row: dict[str, object]) -> str:
+    return " ".join(str(row.get(name)) for name in _SHOWN)
+
+
+_SHOWN = ("difference", "table", "key", "column", "stored", "expected", "position")
+
+
 class RebuildMachine(ReplayMachine):
     """The story of two effects; at its end all rows are folded again."""
 
@@ -36,7 +43,7 @@ class RebuildMachine(ReplayMachine):
 
     def teardown(self) -> None:
         try:
-            assert list_differences() == []
+            assert [_brief(row) for row in list_differences()] == []
         finally:
             Life.teardown(self)
             cache.clear_tool_cache()

@@ -1,0 +1,223 @@
+"""Checks of gates and votes: what people approved, and how each request ended."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from approvals.gates import gates
+from approvals.gates.gates import OWNER_FACTS
+from approvals.models import Gate, Vote
+from approvals.policies.requirement import Requirement
+from approvals.voting import votes
+from investigation.history.past_entries import PastEntry
+from investigation.history.past_gate_states import fold_gate_entries
+from rebuild.checks.effect_checks import load_project_names
+from rebuild.project_names import ProjectNames
+from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
+from rebuild.session_journal import SessionJournal, load_session_journals
+
+_EARLIER_VERSION: Final = "the entry is of a version that did not record it"
+_NO_ACCOUNT: Final = "the pseudonym stands for no account any more"
+_OF_REQUIREMENT: Final = ("requirement", "self_approval", "step_up", "reason_of_yes")
+_OF_PLAN: Final = ("tool", "repository_name")
+_DENIALS: Final = ("denied", "denied_session")
+_PARTIES: Final = ("session_owner_id", "agent_owner_id")
+
+
+def _fold_gates(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    names = load_project_names(batch)
+    for journal in load_session_journals(batch).values():
+        entries_by_gate: dict[UUID, list[PastEntry]] = {}
+        plans, intents = {}, dict[int, str]()
+        accepted: dict[UUID | None, str] = {}  # the intent of the accepted plan, by effect
+        for entry in journal.entries:
+            if entry.kind == "effect.planned":
+                if entry.lane == "command":
+                    accepted[entry.effect] = entry.facts["intent"]
+                plans[entry.position] = entry
+                intents[entry.position] = accepted.get(entry.effect, "")
+            if entry.subject is not None and entry.kind.startswith(("gate.", "effect.granted")):
+                entries_by_gate.setdefault(entry.subject, []).append(entry)
+        for entries in entries_by_gate.values():
+            request = entries[0]
+            if request.kind == "gate.requested" and request.is_ours:
+                plan = plans.get(request.facts["plan"])
+                yield _fold_gate(
+                    journal, entries, plan, intents.get(request.facts["plan"], ""), names
+                )
+
+
+def _fold_gate(
+    journal: SessionJournal,
+    entries: Sequence[PastEntry],
+    plan: PastEntry | None,
+    intent: str,
+    names: ProjectNames,
+) -> FoldedRow:
+    """Return a gate: its terms from the request and the plan, its course from later entries."""
+    request, unknown = entries[0], dict[str, str]()
+    facts = request.facts
+    terms: dict[str, Any] = {
+        "id": request.subject,
+        "project_id": journal.project,
+        "session_id": journal.session,
+        "effect_id": request.effect,
+        "agent_id": request.agent,
+        "opened_position": request.position,
+        "plan_position": facts["plan"],
+        "digest": facts["digest"],
+        "intent_digest": intent,
+        "preconditions_digest": facts["preconditions"],
+        "requirement_hash": facts["requirement"],
+        "policy_set_id": UUID(facts["policy_set"]),
+        "rule": facts["rule"],
+        "risk": facts["risk"],
+        "reversibility": facts["reversibility"],
+        "minimum": facts["minimum"],
+        "deny_threshold": facts["deny_threshold"],
+        "requested_at_us": request.received_us,
+        "decide_by_us": facts["decide_by_us"],
+        "valid_for_s": facts["valid_for_s"],
+    }
+    body = journal.read_body(request.position)
+    if "asks" in body:
+        requirement = Requirement.of(body["asks"])
+        terms |= {name: getattr(requirement, name) for name in _OF_REQUIREMENT[1:]}
+        terms["requirement"] = body["asks"]
+    else:
+        unknown |= dict.fromkeys(_OF_REQUIREMENT, journal.explain_missing_body(request.position))
+    if plan is not None and journal.has_body(plan.position):
+        planned = journal.read_body(plan.position)
+        target = planned.get("target") or {}
+        terms |= {"tool": planned["tool"], "repository_name": target.get("repository") or ""}
+    else:
+        reason = journal.explain_missing_body(facts["plan"])
+        unknown |= dict.fromkeys(_OF_PLAN, reason)
+    terms |= _find_parties(facts, names, unknown)
+    known = {name: value for name, value in terms.items() if name not in unknown}
+    gate = fold_gate_entries(Gate(**known), list(entries))
+    ends = _fold_ends(entries, unknown)
+    course = {name: getattr(gate, name) for name in ("status", "version", "decide_by_us")}
+    return FoldedRow((request.subject,), {**terms, **course, **ends}, entries[-1].position, unknown)
+
+
+def _find_parties(
+    facts: dict[str, Any], names: ProjectNames, unknown: dict[str, str]
+) -> dict[str, int | None]:
+    """Return the accounts that may not approve."""
+    parties: dict[str, int | None] = {}
+    columns = ("requester_id", *_PARTIES)
+    is_complete = any(name in facts for name in OWNER_FACTS)
+    for column, name in zip(columns, ("on_behalf_of", *OWNER_FACTS), strict=True):
+        pseudonym = facts.get(name)
+        parties[column] = names.find_person(pseudonym) if pseudonym else None
+        if pseudonym and parties[column] is None:
+            unknown[column] = _NO_ACCOUNT
+        elif not pseudonym and column in _PARTIES and not is_complete:
+            unknown[column] = _EARLIER_VERSION
+    return parties
+
+
+def _fold_ends(entries: Sequence[PastEntry], unknown: dict[str, str]) -> dict[str, Any]:
+    """Return when a gate was decided and ended, and why. Fills `unknown`."""
+    ends: dict[str, Any] = {
+        "decided_at_us": None,
+        "permission_until_us": None,
+        "used_at_us": None,
+        "used_attempt": None,
+        "ended_at_us": None,
+        "reason": "",
+    }
+    for entry in entries:
+        by_agent = (entry.lane, entry.kind) == ("command", "gate.cancelled")
+        if not entry.is_ours and not by_agent:
+            continue
+        facts, at_us = entry.facts, entry.received_us
+        match entry.kind.removeprefix("gate."):
+            case "effect.granted":
+                ends |= {"decided_at_us": at_us, "permission_until_us": facts["until_us"]}
+            case "ruled" if facts["ruling"] in _DENIALS:
+                ends |= dict.fromkeys(("decided_at_us", "ended_at_us"), facts.get("at_us"))
+                if "at_us" not in facts:
+                    unknown |= dict.fromkeys(("decided_at_us", "ended_at_us"), _EARLIER_VERSION)
+            case "used":
+                ends |= {"used_at_us": at_us, "ended_at_us": at_us}
+                ends["used_attempt"] = facts["attempt"]
+            case "changes_requested" | "expired" | "expired_unused" | "revoked" | "cancelled":
+                ends |= {"ended_at_us": at_us, "reason": facts["reason"]}
+                if entry.kind == "gate.changes_requested":
+                    ends["decided_at_us"] = at_us
+    return ends
+
+
+def _fold_votes(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    names = load_project_names(batch)
+    for journal in load_session_journals(batch).values():
+        digests = {
+            entry.subject: entry.facts["digest"]
+            for entry in journal.list_entries("gate.requested")
+            if entry.is_ours
+        }
+        for entry in journal.list_entries("gate.voted"):
+            if entry.is_ours and entry.subject in digests:
+                with suppress(ValueError):  # an id that is none: no vote of ours
+                    yield _fold_vote(journal, entry, digests[entry.subject], names)
+
+
+def _fold_vote(
+    journal: SessionJournal, entry: PastEntry, digest: str, names: ProjectNames
+) -> FoldedRow:
+    facts, unknown = entry.facts, dict[str, str]()
+    identity = UUID(hex=entry.event_id)
+    user = names.find_person(entry.actor)
+    if user is None:
+        unknown["user_id"] = _NO_ACCOUNT
+    if "at_us" not in facts:
+        reasons = dict.fromkeys(("voted_at_us", "team", "own", "view_complete"), _EARLIER_VERSION)
+        unknown |= reasons
+    if not journal.has_body(entry.position):
+        unknown["reason_characters"] = journal.explain_missing_body(entry.position)
+    values = {
+        "id": identity,
+        "project_id": journal.project,
+        "gate_id": entry.subject,
+        "user_id": user,
+        "actor": entry.actor,
+        "answer": facts["vote"],
+        "team": facts.get("team", ""),
+        "card_sha256": facts["card"],
+        "shown_version": facts["shown_version"],
+        "shown_digest": digest,
+        "shown_at_us": facts["first_shown_us"],
+        "view_complete": bool(facts.get("complete")),
+        "step_up": facts["step_up"],
+        "password_at_us": facts.get("password_at_us"),
+        "reason_characters": len(journal.read_body(entry.position).get("reason") or ""),
+        "position": entry.position,
+        "voted_at_us": facts.get("at_us"),
+        "own": bool(facts.get("own")),
+    }
+    return FoldedRow((identity,), values, entry.position, unknown)
+
+
+def _select_gates(batch: RebuildBatch) -> "QuerySet[Any]":
+    return Gate.objects.filter(session__in=batch.sessions)
+
+
+def _select_votes(batch: RebuildBatch) -> "QuerySet[Any]":
+    return Vote.objects.filter(gate__session__in=batch.sessions)
+
+
+def register_gate_checks() -> None:
+    """Register the checks of gates and votes."""
+    register_row_check(
+        Gate._meta.db_table,
+        RowCheck(Gate, ("id",), "session", _fold_gates, _select_gates, gates.restore_gates),
+    )
+    register_row_check(
+        Vote._meta.db_table,
+        RowCheck(Vote, ("id",), "session", _fold_votes, _select_votes, votes.restore_votes),
+    )
