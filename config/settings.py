@@ -59,11 +59,11 @@ GATEBOOK_SPOOL_BYTES = int(os.environ.get("GATEBOOK_SPOOL_BYTES") or 1024 * 1024
 # Connections of one process to PostgreSQL. A request that gets none in a few seconds is answered
 # 503.
 POOL_SIZE = min(WEB_THREADS + 2, 24)
-# Owner commands (migrations) may use another role. The application's may only insert into history.
+# Owner commands (migrations, VACUUM) may use another role. The application's may only insert into
+# history.
 _owner_url = os.environ.get("DATABASE_OWNER_URL", "")
-_as_owner = (
-    bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in {"migrate", "setup", "rebuild"}
-)
+_OWNER_COMMANDS = {"migrate", "setup", "rebuild", "vacuum_erased"}
+_as_owner = bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in _OWNER_COMMANDS
 try:
     DATABASES = {
         "default": url.build_database_settings(

@@ -12,6 +12,7 @@ PACKAGES: Final = (
     "config",
     "pages",
     "rebuild",
+    "erasure",
     "importers",
     "hooks",
     "traces",

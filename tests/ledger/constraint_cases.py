@@ -21,6 +21,7 @@ from ledger.models import Attempt, Effect, Stop, Tool
 from notifications.models import Notification, NotificationChannel
 from sessions.models import Artifact, Item, Session, Task
 from tests.ledger.cases_of_code_hosts import CODE_HOSTS
+from tests.ledger.cases_of_erasure import ERASURES
 from tests.ledger.cases_of_incidents import INCIDENTS
 from tests.ledger.cases_of_questions import QUESTIONS
 from tests.ledger.cases_of_recovery import RECOVERY
@@ -414,4 +415,5 @@ CASES: Final[dict[str, Case]] = {
     **INCIDENTS,
     **QUESTIONS,
     **CODE_HOSTS,
+    **ERASURES,
 }

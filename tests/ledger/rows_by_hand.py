@@ -29,6 +29,7 @@ from ledger.models import Attempt, Effect, Stop, Tool
 from notifications.models import Notification, NotificationChannel
 from sessions.models import Artifact, Item, Lease, Message, Session, Task
 from tests.ledger.rows_of_code_hosts import CODE_HOSTS
+from tests.ledger.rows_of_erasure import ERASURE
 from tests.ledger.rows_of_incidents import INCIDENTS
 from tests.ledger.rows_of_questions import QUESTIONS
 from tests.ledger.rows_of_recovery import RECOVERY
@@ -326,4 +327,5 @@ VALID_ROWS: Final[dict[type[models.Model], Callable[[World], Row]]] = {
     **INCIDENTS,
     **QUESTIONS,
     **CODE_HOSTS,
+    **ERASURE,
 }

@@ -12,6 +12,7 @@ from django.db import DatabaseError, IntegrityError, connection, models, transac
 
 from accounts.models import Person, Project
 from approvals.models import ExemptionVote, Gate, Vote
+from erasure.models import ErasureRequest
 from investigation.models import AlertChannel, IncidentEntry
 from journal.models import Body, Fingerprint
 from ledger import states
@@ -19,6 +20,7 @@ from ledger.models import Attempt, Effect, UsedNamePlan, UsedNameProgress
 from monitoring.models import JobHeartbeat
 from proofs.models import SealedEntry, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Session, Task
+from tests.ledger.cases_of_erasure import FOLLOW_A_TRIGGER
 from tests.ledger.constraint_cases import CASES
 from tests.ledger.rows_by_hand import VALID_ROWS, Row, World
 
@@ -36,6 +38,7 @@ APPS: Final = (
     "api",
     "hooks",
     "proofs",
+    "erasure",
 )
 
 
@@ -111,6 +114,7 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         "signing_key_is_stored_once": ["DROP TRIGGER signing_key_is_never_replaced"],
         # a trigger rejects a second lease with the same id
         "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
+        **dict.fromkeys(FOLLOW_A_TRIGGER, ["DROP TRIGGER erasure_starts_as_a_request"]),
     },
     "postgresql": {
         # an unknown kind violates two constraints; the error names the first by alphabet
@@ -124,6 +128,10 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         "lease_kind_is_known": [
             "ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_kind_matches_its_subject"
         ],
+        **dict.fromkeys(
+            FOLLOW_A_TRIGGER,
+            ["DROP TRIGGER erasure_starts_as_a_request ON erasure_erasurerequest"],
+        ),
     },
 }
 
@@ -338,6 +346,7 @@ INSTALLATION_TABLES: Final = {
     TreeHead,
     SigningKey,
     SealProgress,
+    ErasureRequest,  # its project is empty if it covers every project
 }
 PARENT_FIELD: Final[dict[type[models.Model], str]] = {
     Body: "entry",  # the text of one entry

@@ -33,6 +33,7 @@ APPS: Final = (
     "hooks",
     "traces",
     "pages",
+    "erasure",
     "config",
 )
 OURS: Final = {
@@ -58,6 +59,8 @@ _VERB: Final = r"(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+ONL
 _SQL: Final = re.compile(_VERB + r'|TRUNCATE(?:\s+TABLE)?)\s+"?([a-z_]+)"?')
 _OPEN_SQL: Final = re.compile(_VERB + r"|TRUNCATE)\s*$")
 
+# Overwrites the text of an erased subject in any table, and writes nothing else.
+ERASES_TEXT: Final = "erasure/row_erasure.py"
 SOMETHING: Final = "some row"  # the call alone does not name the model
 # Writes the rows of the model that a writing module names: the call counts as that module's.
 RESTORING: Final = "db/row_changes.py"
@@ -195,6 +198,8 @@ def test_no_other_module_writes_a_table() -> None:
     violations = []
     for path in modules():
         source = path.read_text()
+        if str(path.relative_to(settings.BASE_DIR)) == ERASES_TEXT:
+            continue
         own = claimed(source)
         if path.relative_to(settings.BASE_DIR).as_posix() == RESTORING:
             continue

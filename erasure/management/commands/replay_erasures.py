@@ -1,0 +1,49 @@
+"""manage.py replay_erasures: repeat erasures on a database that was restored from a backup."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from erasure import erasure_journal, erasure_replay
+from erasure.erasure_replay import ReplayResult
+
+
+class Command(BaseCommand):
+    """Erase again what the erasure journal names and the database still holds."""
+
+    help = "Repeat every erasure of the erasure journal that this database lacks."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--dry-run", action="store_true", help="only list what is missing; erase nothing"
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        path = erasure_journal.journal_path()
+        if not path.exists():
+            self.stdout.write(f"There is no erasure journal at {path}. Nothing to repeat.")
+            return
+        missing = erasure_replay.find_missing_erasures()
+        if options["dry_run"]:
+            for erasure in missing:
+                self.stdout.write(f"Missing: request {erasure.request}.")
+        elif missing:
+            erasure_replay.replay_erasures(self._report)
+        if not missing:
+            self.stdout.write(f"Every erasure of {path} is carried out here.")
+        lacking = erasure_replay.count_unjournalled_erasures()
+        if lacking:
+            self.stderr.write(
+                f"{path} lacks {lacking} erasures of this database, so that no restore could repeat"
+                " them. Find the complete file, or delete the backups that are older."
+            )
+
+    def _report(self, result: ReplayResult) -> None:
+        counts = ", ".join(f"{name} {number}" for name, number in result.counts.items() if number)
+        self.stdout.write(f"Request {result.request}: {counts or 'nothing left to erase'}.")
+        if result.other_pepper:
+            self.stderr.write(
+                "  The pepper is another one than then. Only the listed bodies were erased: erase"
+                " the subject again with `manage.py erase_subject`."
+            )
