@@ -26,10 +26,11 @@ while [ -e "$GIT_DIR/closed" ]; do sleep 0.05; done
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + WITHIN_S
+    until, pause_s = time.monotonic() + WITHIN_S, 0.02
     while not condition():
         assert time.monotonic() < until
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, 0.2)  # conditions ask servers
 
 
 class Place:

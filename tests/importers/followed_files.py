@@ -1,8 +1,6 @@
 """A transcript that grows, and the real process that follows it."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import uuid
@@ -11,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.client.test_pushes import WITHIN_S, wait_until
-from tests.config.server import ROOT
+from tests.config.server import ROOT, Command
 from tests.hooks.real.live_project import LiveProject
 
+# New lines are seen after a fifth of the usual time.
+LOOK_OFTEN = "from importers import follow; follow.LOOK_S = 0.2"
 PUSH = "git push origin HEAD:refs/heads/agent/cc"
 ENTRIES = """
 import json
@@ -68,35 +68,35 @@ class Following:
 
     project: LiveProject
     folder: Path
-    processes: list["subprocess.Popen[str]"] = field(default_factory=list)
+    processes: list["subprocess.Popen[bytes] | Command"] = field(default_factory=list)
 
     def start(
         self, *places: Path, name: str = "claude-code", settle: str = "0", is_remote: bool = True
     ) -> None:
+        """Start the command: a new process in the installation, a copy of the shell elsewhere."""
         words = ["--follow", "--settle", settle, "--state", str(self.folder / "state.json")]
-        address = ["--url", self.project.server.url, "--token", self.project.token]
-        if not is_remote:
-            address = ["--project", self.project.name, "--agent", "coder"]
-        log = (self.folder / "log").open("a")
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "manage.py", "import_trajectory", name),
-                *map(str, places),
-                *words,
-                *address,
-            ],
-            cwd=ROOT,
-            env=self.project.server.environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        log.close()
-        self.processes.append(process)
+        followed = ["import_trajectory", name, *map(str, places), *words]
+        server, log = self.project.server, self.folder / "log"
+        if is_remote:
+            address = ["--url", server.url, "--token", self.project.token]
+            process = Command(server.shell, log, *followed, *address, before=LOOK_OFTEN)
+            self.processes.append(process)
+            return
+        address = ["--project", self.project.name, "--agent", "coder"]
+        with log.open("ab") as file:
+            self.processes.append(
+                subprocess.Popen(
+                    [sys.executable, "manage.py", *followed, *address],
+                    cwd=ROOT,
+                    env=server.environment,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                )
+            )
 
     def kill(self) -> None:
         process = self.processes[-1]
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait(WITHIN_S)
 
     @property
@@ -154,7 +154,7 @@ class Following:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            process.wait(WITHIN_S)
 
 
 def has_effects(following: Following, count: int) -> bool:

@@ -27,7 +27,7 @@ def test_a_growing_file_is_recorded_line_by_line(
     following.wait_for_effects(1, "dispatched")
     result = transcript.build_result("toolu_1", "ök")
     transcript.append(result[:-25])
-    time.sleep(2.5)
+    time.sleep(0.7)  # it looks three times
     assert [effect[1] for effect in following.list_effects()] == ["dispatched"]
     transcript.append(result[-25:], transcript.build_call("toolu_2"))
     transcript.append(transcript.build_result("toolu_2", "3 failed", failed=True))
@@ -64,7 +64,7 @@ def test_killed_at_any_moment_it_goes_on_and_repeats_nothing(
         if number % 2:  # killed as soon as something is recorded, or somewhere on the way
             wait_until(partial(has_effects, following, number))
         else:
-            time.sleep(1.3)
+            time.sleep(0.1 * number)
         following.kill()
         transcript.append(transcript.build_result(f"toolu_{number}"))
     following.start(transcript.path)
@@ -160,7 +160,7 @@ def test_files_that_are_no_transcripts_are_named_and_left_alone(
     following.start(transcript.path.parent)
     following.wait_for_effects(1)
     following.wait_for("other.jsonl: is not followed")
-    time.sleep(2)
+    time.sleep(0.5)
     assert len(following.list_effects()) == 1
 
 

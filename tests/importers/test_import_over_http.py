@@ -1,10 +1,7 @@
 """Imports into the real server by separate processes: in parallel, repeated, and killed half-way."""
 
-import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.api.api_client import Caller
-from tests.config.server import ROOT, Server
+from tests.config.server import Command, Server
 from tests.importers.samples import FILES, json_lines, write_lines
 
 CALLS = 2_000
@@ -27,33 +24,28 @@ WITHIN_S = 120
 class _Importing:
     """An agent of a separate project on the real server."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._folder, self.logs = folder, list[Path]()
         name = f"imports-{time.time_ns()}"
         server.manage("create_project", name, "--administrator", server.administrator)
         self._server = server
         self._token = server.token("importer", "--project", name, "--scope", "import")
         self._agent = Caller(self._token, address=server.url)
 
-    def start(self, format_name: str, *files: Path, url: str = "") -> subprocess.Popen[str]:
-        command = [sys.executable, "manage.py", "import_trajectory", format_name, *map(str, files)]
-        return subprocess.Popen(
-            [*command, "--url", url or self._server.url],
-            cwd=ROOT,
-            env={**self._server.environment, "GATEBOOK_TOKEN": self._token},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, format_name: str, *files: Path, url: str = "") -> Command:
+        where = ("--url", url or self._server.url, "--token", self._token)
+        self.logs.append(self._folder / f"log-{len(self.logs)}")
+        words = ("import_trajectory", format_name, *map(str, files), *where)
+        return Command(self._server.shell, self.logs[-1], *words)
 
     def run_in_process(self, format_name: str, *files: Path) -> str:
         """Import in the permanent process of the server; return the output."""
         where = ("--url", self._server.url, "--token", self._token)
         return self._server.manage("import_trajectory", format_name, *map(str, files), *where)
 
-    def finish(self, *children: subprocess.Popen[str]) -> list[str]:
-        outputs = [child.communicate(timeout=WITHIN_S) for child in children]
-        assert [child.returncode for child in children] == [0] * len(children), outputs
-        return [out for out, _ in outputs]
+    def finish(self, *children: Command) -> None:
+        codes = [child.wait(WITHIN_S) for child in children]
+        assert codes == [0] * len(children), [log.read_text() for log in self.logs]
 
     def read(self, path: str, **query: str) -> Any:
         return self._agent.get(f"/{path}", **query).raise_for_status()
@@ -70,8 +62,8 @@ class _Importing:
 
 
 @pytest.fixture
-def importing(live_server_process: Server) -> _Importing:
-    return _Importing(live_server_process)
+def importing(live_server_process: Server, tmp_path: Path) -> _Importing:
+    return _Importing(live_server_process, tmp_path)
 
 
 def _episode(path: Path, calls: int) -> Path:
@@ -97,11 +89,10 @@ def test_parallel_and_repeated_imports_store_every_call_once(importing: _Importi
     ]
     for again in (False, True):
         # The second time there is no race, so one process runs all imports.
-        printed = (
-            [importing.run_in_process(*run) for run in runs]
-            if again
-            else importing.finish(*(importing.start(*run) for run in runs))
-        )
+        if again:
+            printed = [importing.run_in_process(*run) for run in runs]
+        else:
+            importing.finish(*[importing.start(*run) for run in runs])
         effects = importing.effects()
         assert Counter(effect["state"] for effect in effects) == {
             "acknowledged": 19,
@@ -160,8 +151,7 @@ def test_a_killed_import_is_completed_by_a_second_run(
             assert time.monotonic() < until
             assert child.poll() is None
             time.sleep(0.02)
-        os.kill(child.pid, signal.SIGKILL)
-        child.communicate()
+        child.kill()
     assert child.returncode == -signal.SIGKILL
     assert len(importing.effects()) < CALLS
 
@@ -197,8 +187,8 @@ def test_a_refused_token_stops_the_import_with_the_servers_error(
 ) -> None:
     importing._token = "gbk_abcdefgh_" + "x" * 43
     child = importing.start("pi", FILES / "pi.jsonl")
-    _, errors = child.communicate(timeout=WITHIN_S)
-    assert child.returncode == 1
+    assert child.wait(WITHIN_S) == 1
+    errors = importing.logs[-1].read_text()
     assert "pi.jsonl: /api/v1/events: The token is missing, unknown, expired or revoked" in errors
     assert "Traceback" not in errors
     assert "(HTTP 401)" in errors
