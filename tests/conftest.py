@@ -151,7 +151,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     long, on_sqlite = set(), load_sqlite_files()
     for item in items:
-        if item.path.relative_to(ROOT).as_posix() in on_sqlite:
+        kept = on_sqlite.get(item.path.relative_to(ROOT).as_posix())
+        if kept is not None and getattr(item, "originalname", None) not in kept:
             item.add_marker(pytest.mark.matrix_on_postgresql)
         if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.deepened)

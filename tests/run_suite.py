@@ -72,7 +72,8 @@ def main(options: list[str]) -> int:
             # removed.
             marks = {name: ["-m", words, *options] for name, words in selected.items()}
             if selected is CORE:  # the marks would leave them out after they were collected
-                marks["PostgreSQL"] += [f"--ignore={file}" for file in load_sqlite_files()]
+                files = load_sqlite_files()
+                marks["PostgreSQL"] += [f"--ignore={file}" for file in files if not files[file]]
             second = start(postgresql, marks["PostgreSQL"], folder, "PostgreSQL", out)
             try:
                 print("== SQLite", flush=True)  # noqa: T201

@@ -198,6 +198,7 @@ def check_unrecorded_fields_are_refused(story: Scenario) -> None:
     assert "Remove seen_at" in answer.content.decode()
 
 
+@pytest.mark.matrix_on_postgresql  # on both, the next test rebuilds what these pages show
 def test_a_copied_link_shows_the_same_bytes_whatever_happens_later(story: Scenario) -> None:
     check_unrecorded_fields_are_refused(story)
     viewer = story.inbox.organization.client("viewer")

@@ -286,7 +286,7 @@ def build(inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bui
 
 
 @pytest.mark.parametrize(
-    ("relation", "lease"), keep_core(CASES, one_in=3, mark=pytest.mark.matrix_on_postgresql)
+    ("relation", "lease"), keep_core(CASES, one_in=5, mark=pytest.mark.matrix_on_postgresql)
 )
 def test_commands_and_reports_count_only_from_agents_that_may_write(
     build: Build, relation: str, lease: str
