@@ -473,6 +473,12 @@ TEXT_TABLES: Final = (
         author="entry__actor",
     ),
     TextTable("journal.Erasure", "bodies", _columns("actor", "reason"), "project"),
+    # --- proofs: hashes, keys and signatures
+    TextTable("proofs.SealedEntry", "bodies", {}),
+    TextTable("proofs.Tile", "bodies", _columns("hashes")),
+    TextTable("proofs.TreeHead", "bodies", _columns("root key_name key_id note")),
+    TextTable("proofs.SigningKey", "bodies", _columns("name key_id public_key endorsement")),
+    TextTable("proofs.SealProgress", "bodies", _columns("writers")),
     # --- erasure itself; its words go when the request has run
     TextTable(
         "erasure.ErasureRequest",

@@ -24,7 +24,10 @@ def test_a_plan_is_permitted_and_its_entry_records_the_permission(lane: Lane) ->
     )
     entry = Entry.objects.get(kind="effect.planned")
     assert entry.position == row.plan_position == row.opened_position
-    assert entry.facts == '{"basis":"observe","intent":"push main","permission":"granted","redactions":0}'
+    assert (
+        entry.facts
+        == '{"basis":"observe","intent":"push main","permission":"granted","redactions":0}'
+    )
 
 
 def test_a_repeated_plan_gets_the_current_answer(lane: Lane) -> None:
@@ -67,7 +70,9 @@ def test_a_second_open_effect_of_one_intent_is_ambiguous_without_permission(lane
     assert (short_answer(result), result.open_effect) == ("ambiguous", first.id)
     assert lane.row("f").permission == "none"
     assert short_answer(lane.dispatch("f")) == "NO_PERMISSION"
-    assert Entry.objects.get(effect=result.effect.id).facts == '{"intent":"push main","redactions":0}'
+    assert (
+        Entry.objects.get(effect=result.effect.id).facts == '{"intent":"push main","redactions":0}'
+    )
 
 
 def test_siblings_of_one_turn_are_not_ambiguous(lane: Lane) -> None:
