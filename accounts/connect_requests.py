@@ -16,6 +16,7 @@ from uuid import UUID
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session as LoginSession
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts import agents, projects, tokens
@@ -76,6 +77,19 @@ def grant_token(project: Project, code: str, agent: str, *, expires: str, actor:
     )
 
 
+def has_grant(secret: str) -> bool:
+    """Return whether a token is granted for a secret. Needs no transaction.
+
+    Anybody may ask, again and again, so the answer takes one read at most.
+    """
+    return _SECRET.fullmatch(secret) is not None and _select_grant(secret).exists()
+
+
+def _select_grant(secret: str) -> QuerySet[LoginSession]:
+    key = _store_key(hashlib.sha256(secret.encode()).hexdigest())
+    return LoginSession.objects.filter(session_key=key, expire_date__gt=timezone.now())
+
+
 @transaction.atomic(savepoint=False)
 def claim_token(secret: str) -> ConnectedAgent | None:
     """Issue the token that was granted for a secret, and return it; None if none is.
@@ -84,11 +98,10 @@ def claim_token(secret: str) -> ConnectedAgent | None:
     """
     if _SECRET.fullmatch(secret) is None:
         return None
-    key = _store_key(hashlib.sha256(secret.encode()).hexdigest())
-    waiting = {"session_key": key, "expire_date__gt": timezone.now()}
-    row = LoginSession.objects.filter(**waiting).select_for_update().first()
+    waiting = _select_grant(secret)
+    row = waiting.select_for_update().first()
     grant: dict[str, Any] | None = None if row is None else row.get_decoded().get(_FIELD)
-    if grant is None or not LoginSession.objects.filter(**waiting).delete()[0]:
+    if grant is None or not waiting.delete()[0]:
         return None
     agent = agents.load_agent(UUID(grant["project"]), UUID(grant["agent"]))
     if agent is None:

@@ -76,9 +76,11 @@ def claim_token_endpoint(request: HttpRequest) -> HttpResponse:
         secret = None
     if not isinstance(secret, str):
         return JsonResponse({"detail": 'Send {"secret": "…"}.'}, status=400)
+    connected = None
     try:
-        with transaction.atomic(durable=True):
-            connected = connect_requests.claim_token(secret)
+        if connect_requests.has_grant(secret):
+            with transaction.atomic(durable=True):
+                connected = connect_requests.claim_token(secret)
     except ChangeRefused as refusal:
         return JsonResponse({"detail": str(refusal)}, status=409)
     if connected is None:

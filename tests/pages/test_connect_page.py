@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import time_machine
 from django.contrib.sessions.models import Session
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts import tokens
@@ -51,6 +53,15 @@ def test_the_token_is_issued_when_it_is_fetched_and_once(organization: Organizat
     entry = Entry.objects.filter(kind="admin.token_issued").latest("position")
     assert entry.actor.startswith("p_")
     assert answer["token"] not in administrator.get(PAGE).content.decode()
+
+
+@pytest.mark.parametrize(("secret", "reads"), [(SECRET, 1), ("s", 0)])
+def test_asking_while_nobody_has_granted_a_token_opens_no_transaction(
+    secret: str, reads: int
+) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        assert claim(secret) == (202, {"status": "waiting"})
+    assert [query["sql"].split()[0] for query in queries] == ["SELECT"] * reads
 
 
 def test_no_token_is_stored_before_it_is_fetched(organization: Organization) -> None:
