@@ -4,8 +4,8 @@ It starts the web server (config/web), the Celery worker and the job clock (beat
 process group. SIGINT or SIGTERM becomes SIGTERM to all groups and, four seconds later, SIGKILL to
 what is left. When a child ends by itself, the supervisor stops the others and exits with code 1.
 
-With `--demo COMMAND…` it runs COMMAND with `--url … --token …` added once /readyz answers. The end
-of that command stops nothing.
+With `--demo COMMAND…` it runs COMMAND with `--url …` added, and a token in GATEBOOK_TOKEN, once
+/readyz answers. The end of that command stops nothing.
 """
 
 import argparse
@@ -365,7 +365,8 @@ def main() -> int:
             )
             if demo:
                 kept = {name: value for name, value in os.environ.items() if name not in _SECRETS}
-                command = [*demo, "--url", url, "--token", token]
+                kept["GATEBOOK_TOKEN"] = token  # arguments are readable by other users
+                command = [*demo, "--url", url]
                 supervisor.add(Child("demo agent", command, vital=False, environment=kept))
             supervisor.watch()
     finally:

@@ -1,6 +1,6 @@
 """A small agent that fixes a bug in a git repository, and reports to Gatebook around each step.
 
-    python -m evaluation.demo.agent --url http://127.0.0.1:8000 --token gbk_…
+    GATEBOOK_TOKEN=gbk_… python -m evaluation.demo.agent --url http://127.0.0.1:8000
 
 Where the policy requires approval, as evaluation/demo_policies.yaml does for a push to main, the
 agent waits for the decision. After a denial it withdraws the push and ends. With `--killed` its
@@ -34,6 +34,7 @@ from gatebook_client import (
 from evaluation.demo.git_sandbox import FIXED_TARIFF, TEST, Workshop
 from evaluation.demo.steps import Json, Worker, print_line
 
+TOKEN_VARIABLE = "GATEBOOK_TOKEN"  # noqa: S105 - a name
 BRANCH = "fix/reduced-fares"
 BRANCH_REF = f"refs/heads/{BRANCH}"
 TITLE = "Round reduced fares up to 5 cents"
@@ -216,9 +217,6 @@ def _parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--url", required=True, help="of a Gatebook, such as http://127.0.0.1:8000")
     parser.add_argument(
-        "--token", required=True, help="of an agent; create one with `manage.py issue_token`"
-    )
-    parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="work in this new folder and do not remove it"
     )
     parser.add_argument(
@@ -233,7 +231,14 @@ def _parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "--key", default="", help=argparse.SUPPRESS
     )  # of the session, for one of several processes
     parser.add_argument("--dies", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    # Other users of the machine can read arguments. The programs of the job do not need the token.
+    options.token = os.environ.pop(TOKEN_VARIABLE, "")
+    if not options.token:
+        parser.error(
+            f"Set {TOKEN_VARIABLE} to an agent's token; `manage.py issue_token` makes one."
+        )
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -273,9 +278,8 @@ def _in_two_processes(options: argparse.Namespace, shop: Workshop) -> int:
         "--key",
         options.key,
     ]
-    # The token is in the environment, which other users of the machine cannot read.
-    environment = os.environ | {"GATEBOOK_TOKEN": options.token}
-    command = [sys.executable, "-m", "evaluation.demo.agent", *shared, "--token", ""]
+    environment = os.environ | {TOKEN_VARIABLE: options.token}
+    command = [sys.executable, "-m", "evaluation.demo.agent", *shared]
     for more in (["--dies"], []):
         process = subprocess.Popen([*command, *more], env=environment)
         try:

@@ -67,11 +67,13 @@ class Job:
 class Running:
     """A running demo agent, as a context manager that kills it at the end."""
 
-    def __init__(self, *arguments: str, temporary: Path | None = None) -> None:
+    def __init__(self, *arguments: str, token: str, temporary: Path | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "evaluation.demo.agent", *arguments],
             cwd=ROOT,
-            env=os.environ | ({"TMPDIR": str(temporary)} if temporary else {}),
+            env=os.environ
+            | {"GATEBOOK_TOKEN": token}
+            | ({"TMPDIR": str(temporary)} if temporary else {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -146,7 +148,7 @@ def job(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -
     server, folder = live_server_process, tmp_path_factory.mktemp("demo") / "kept"
     token = a_project(server, PROJECT, POLICY)
     job = Job(PROJECT, server, token, "", Workshop(folder), {}, {})
-    with Running("--url", server.url, "--token", token, "--keep", str(folder)) as agent:
+    with Running("--url", server.url, "--keep", str(folder), token=token) as agent:
         gate = agent.gate()
         assert (
             job.remote("for-each-ref", "--format=%(objectname)", "refs/heads/main")
@@ -350,9 +352,7 @@ def test_a_policy_in_force_is_not_replaced(job: Job, tmp_path: Path) -> None:
 def test_an_absent_server_is_reported_in_a_sentence(tmp_path: Path) -> None:
     with own_port() as port:  # without a server
         url = f"http://127.0.0.1:{port}"
-        with Running(
-            "--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path
-        ) as agent:
+        with Running("--url", url, "--patience", "0.2", token="gbk_x", temporary=tmp_path) as agent:
             code, stderr = agent.end()
     assert code == 1
     assert f"Gatebook does not answer at {url}" in stderr
@@ -363,7 +363,7 @@ def test_an_absent_server_is_reported_in_a_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.once
 def test_a_wrong_token_is_reported_with_the_servers_error(job: Job) -> None:
-    with Running("--url", job.server.url, "--token", "gbk_aaaaaaaa_" + "a" * 43) as agent:
+    with Running("--url", job.server.url, token="gbk_aaaaaaaa_" + "a" * 43) as agent:
         code, stderr = agent.end()
     assert code == 1
     assert "unauthorized, HTTP 401" in stderr
@@ -377,13 +377,11 @@ def test_after_a_kill_during_a_push_the_next_process_does_not_push_again(
     arguments = (
         "--url",
         job.server.url,
-        "--token",
-        job.token,
         "--keep",
         str(shop.folder),
         "--killed",
     )
-    with Running(*arguments) as agent:
+    with Running(*arguments, token=job.token) as agent:
         agent.until("killed by SIGKILL in the middle of its push")
         line = agent.until("found")
         assert "push-branch" in line

@@ -49,7 +49,7 @@ def check_refusal(job: Job, agent: Running) -> dict[str, Any]:
 def test_after_a_denial_it_withdraws_the_push_and_removes_its_folder(
     job: Job, tmp_path: Path
 ) -> None:
-    with Running("--url", job.server.url, "--token", job.token, temporary=tmp_path) as agent:
+    with Running("--url", job.server.url, token=job.token, temporary=tmp_path) as agent:
         job.rule(agent.gate(), "deny", "not on the day of a regatta")
         push = check_refusal(job, agent)
     assert push["permission"] == "denied"
@@ -59,7 +59,7 @@ def test_after_a_denial_it_withdraws_the_push_and_removes_its_folder(
 
 
 def test_after_requested_changes_it_withdraws_the_push(job: Job) -> None:
-    with Running("--url", job.server.url, "--token", job.token) as agent:
+    with Running("--url", job.server.url, token=job.token) as agent:
         job.rule(agent.gate(), "request_changes", "first a test for 0 km")
         push = check_refusal(job, agent)
     assert push["permission_basis"] == "changes_requested"
@@ -82,7 +82,7 @@ else:
 def test_during_a_stop_an_approved_push_waits_until_the_stop_is_lifted(
     job: Job,
 ) -> None:
-    with Running("--url", job.server.url, "--token", job.token) as agent:
+    with Running("--url", job.server.url, token=job.token) as agent:
         gate = agent.gate()
         job.server.run(STOP.format(gate=gate, stop=True))
         job.rule(gate, "approve")
@@ -104,7 +104,7 @@ def test_without_a_decision_it_ends_when_the_request_expires(job: Job, tmp_path:
         POLICY.read_text(encoding="utf-8").replace("decide_within: 1h", "decide_within: 1s")
     )
     token = a_project(job.server, "hasty", hasty)
-    with Running("--url", job.server.url, "--token", token) as agent:
+    with Running("--url", job.server.url, token=token) as agent:
         check_refusal(Job("hasty", job.server, token, "", job.shop, {}, {}), agent)
     assert "the approval request expired" in agent.output
 
@@ -112,7 +112,7 @@ def test_without_a_decision_it_ends_when_the_request_expires(job: Job, tmp_path:
 def test_after_sigterm_it_removes_its_folder_and_its_session_stays_open(
     job: Job, tmp_path: Path
 ) -> None:
-    with Running("--url", job.server.url, "--token", job.token, temporary=tmp_path) as agent:
+    with Running("--url", job.server.url, token=job.token, temporary=tmp_path) as agent:
         agent.until("write-test")
         agent.process.terminate()
         assert agent.end()[0] == 143
