@@ -95,6 +95,7 @@ class CodeHostDelivery(models.Model):
         indexes = [
             models.Index(fields=["project", "position"], name="code_host_delivery_by_place"),
             models.Index(fields=["source", "received_us"], name="code_host_delivery_by_source"),
+            models.Index(fields=["source", "body_digest"], name="code_host_delivery_by_body"),
         ]
 
     def __str__(self) -> str:

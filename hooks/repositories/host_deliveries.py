@@ -19,6 +19,9 @@ from journal import entries
 
 DELIVERED: Final = "code_host.delivered"
 _READERS: Final = {"github": read_github_event, "gitlab": read_gitlab_event}
+# Hosts whose signature covers the body alone. Whoever has a signed body can send it under any id
+# and event name, and the times in it make every delivery of the host's own another body.
+_SIGNS_BODY_ONLY: Final = frozenset({"github"})
 # A ping says that the webhook works; nothing happened.
 _PINGS: Final = ("ping",)
 
@@ -38,19 +41,23 @@ def record_delivery(
 ) -> tuple[CodeHostDelivery, CodeHostEvent | None]:
     """Store a delivery with its journal entry and event; a repeated one returns what is stored.
 
-    Must run inside a transaction. Problem 409 if the id was used for another body.
+    Must run inside a transaction. Problem 409 if the id was used for another body, or a body that
+    alone is signed for another event.
     """
     now = now_us()
     digest = hashlib.sha256(received.body).hexdigest()
-    same = CodeHostDelivery.objects.filter(source=source, delivery_key=received.key)
-    if (stored := same.first()) is not None:
-        return _check_repeated(stored, digest), None
+    if source.host in _SIGNS_BODY_ONLY:  # equal bodies at once wait for one another
+        CodeHostSource.objects.select_for_update().get(id=source.id)
+    stored = _find_stored_delivery(source, received, digest)
+    if stored is not None:
+        return stored, None
     payload = _redact_payload(source.project_id, received.payload)
     facts = _READERS[source.host](received.event, payload)
     position = _append_entry(source, received, payload, now)
     # The entry waits for a request with the same id, which may have stored the delivery since.
-    if (stored := same.first()) is not None:
-        return _check_repeated(stored, digest), None
+    stored = _find_stored_delivery(source, received, digest)
+    if stored is not None:
+        return stored, None
     delivery = CodeHostDelivery.objects.create(
         project_id=source.project_id,
         source=source,
@@ -67,11 +74,27 @@ def record_delivery(
     return delivery, host_events.record_host_event(delivery, source.host, facts)
 
 
-def _check_repeated(stored: CodeHostDelivery, digest: str) -> CodeHostDelivery:
-    if stored.body_digest != digest:
+def _find_stored_delivery(
+    source: CodeHostSource, received: ReceivedDelivery, digest: str
+) -> CodeHostDelivery | None:
+    """Return the delivery that this request repeats. Problem 409 if it contradicts it."""
+    deliveries = CodeHostDelivery.objects.filter(source=source)
+    stored = deliveries.filter(delivery_key=received.key).first()
+    if stored is not None:
+        if stored.body_digest != digest:
+            detail = (
+                "A delivery with this id and another body is stored. Nothing was changed. Send"
+                " every delivery under an id of its own."
+            )
+            raise Problem(409, "delivery_conflict", detail)
+        return stored
+    if source.host not in _SIGNS_BODY_ONLY:
+        return None
+    stored = deliveries.filter(body_digest=digest).order_by("received_us", "position").first()
+    if stored is not None and stored.event != received.event:
         detail = (
-            "A delivery with this id and another body is stored. Nothing was changed. Send every"
-            " delivery under an id of its own."
+            f"This body is stored as the event {stored.event}, {stored}. Nothing was changed. Send"
+            " a body with the event that it belongs to."
         )
         raise Problem(409, "delivery_conflict", detail)
     return stored

@@ -58,6 +58,23 @@ def test_a_replay_changes_nothing_and_answers_the_same(host: CodeHost) -> None:
     assert stored_rows() == before
 
 
+def test_a_signed_body_of_github_is_one_delivery_under_any_id(host: CodeHost) -> None:
+    """GitHub's signature covers neither the id nor the event."""
+    first = host.deliver("push", build_push(), key="d-1")
+    before = stored_rows()
+    second = host.deliver("push", build_push(), key="d-2")
+    assert (second.status_code, second.content) == (200, first.content)
+    refused = host.deliver("deployment", build_push(), key="d-3")
+    assert code(refused) == (409, "delivery_conflict")
+    assert stored_rows() == before
+    # At another webhook it is another delivery: there it is signed by another secret.
+    other = host.add_source(name="other")
+    path = f"/hooks/github/{other.id}"
+    again = host.deliver("push", build_push(), key="d-1", path=path, secret=host.secret(other))
+    assert again.status_code == 200
+    assert stored_rows()[0] == 2
+
+
 def test_two_requests_with_one_id_at_once_are_one_delivery(
     host: CodeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

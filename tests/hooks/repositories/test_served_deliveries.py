@@ -5,6 +5,7 @@ import hmac
 import json
 import re
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
@@ -43,6 +44,18 @@ def test_the_server_takes_large_deliveries_without_a_token(live_server_process: 
         signed = hmac.new(secret[0].encode(), small, hashlib.sha256).hexdigest()
         headers |= {"X-Hub-Signature-256": f"sha256={signed}", "X-GitHub-Delivery": "other"}
         assert client.post(address, content=small, headers=headers).status_code == 200
+        taken = json.dumps(build_push(ref="refs/heads/taken")).encode()
+        signed = hmac.new(secret[0].encode(), taken, hashlib.sha256).hexdigest()
+        headers |= {"X-Hub-Signature-256": f"sha256={signed}"}
+
+        def send_again(number: int) -> tuple[int, bytes]:
+            sent = headers | {"X-GitHub-Delivery": f"again-{number}"}
+            answer = client.post(f"{address}/{source[1]}", content=taken, headers=sent)
+            return answer.status_code, answer.content
+
+        with ThreadPoolExecutor(8) as pool:  # one body at once, under eight ids
+            ((status, _content),) = set(pool.map(send_again, range(8)))
+        assert status == 200
         headers |= {"X-Hub-Signature-256": f"sha256={'0' * 64}"}
         refused = client.post(f"{address}/{source[1]}", content=small, headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (401, "signature_invalid")
