@@ -194,6 +194,12 @@ app.conf.update(
             "schedule": 3.0,
             "options": {"expires": 3.0},
         },
+        # A run stays while entries arrive, so that they are sealed within a second.
+        "seal-journal": {
+            "task": "proofs.tasks.seal_journal",
+            "schedule": 1.0,
+            "options": {"expires": 1.0},
+        },
         # Checks of requests claim no first use while earlier plans are not read.
         "name-index": {
             "task": "ledger.tasks.update_name_index",

@@ -4,14 +4,17 @@ Two keys are in `<var>/keys/` (folder 0700, files 0600) unless the environment h
 `secret_key` signs people's sign-ins, `pepper` keys the hashes of agent tokens, the digests of
 intents and the marks of redacted secrets. docs/how-to/operating.md describes what each loss costs.
 A missing key is generated for this process only. config/installation.py decides whether it may be
-stored, because the database may have been written with another key.
+stored, because the database may have been written with another key. The key that signs tree heads
+(proofs/signing_keys.py) is beside them; only the job worker reads it.
 """
 
-import base64
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+
+from db.key_files import decode_key, store_key
+
+__all__ = ["KEY_VARIABLES", "decode_key", "load_keys", "store_key"]
 
 KEY_BYTES = 48
 KEY_VARIABLES = {"secret_key": "GATEBOOK_SECRET_KEY", "pepper": "GATEBOOK_PEPPER"}
@@ -34,62 +37,3 @@ def load_keys(
         else:
             loaded[name] = new[name] = secrets.token_bytes(KEY_BYTES)
     return loaded, new
-
-
-def store_key(folder: Path, name: str, key: bytes) -> bytes:
-    """Store `key` as `name` unless a key is stored; return the stored key.
-
-    Safe under a race of several processes: the file appears atomically, and all get the same key.
-    Raises OSError when the folder cannot be written, ValueError when the file holds no usable key.
-    """
-    path = folder / name
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _publish(path, key)
-    return decode_key(path.read_text(encoding="ascii"), str(path))
-
-
-def decode_key(text: str, origin: str) -> bytes:
-    """Return the bytes of a key written as URL-safe base64.
-
-    Other text is used as its UTF-8 bytes, so an operator may also set any long random phrase.
-    `origin` names the source in the error; the key is never shown. Raises ValueError for fewer than
-    32 bytes.
-    """
-    text = text.strip()
-    try:
-        key = base64.b64decode(text, altchars=b"-_", validate=True)
-    except ValueError:
-        key = text.encode()
-    if len(key) < 32:
-        raise ValueError(
-            f"The key in {origin} is too short: it needs at least 32 random bytes. "
-            "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(48))'"
-        )
-    return key
-
-
-def _publish(path: Path, key: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(base64.urlsafe_b64encode(key) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            # A link, unlike a rename, never replaces a key that another process has just stored.
-            os.link(temporary, path)
-        except FileExistsError:
-            return
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

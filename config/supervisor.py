@@ -181,7 +181,11 @@ def build_web_server(host: str, port: int, vendor: str, threads: int) -> Child:
     # glibc's allocator gives every thread its own arenas, and batches fragment each: under constant
     # work memory grew by half and kept growing. With two arenas it levels out. Other allocators
     # ignore the variable.
-    environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
+    # The key of tree heads is for the job worker only.
+    environment = {
+        "MALLOC_ARENA_MAX": "2",
+        **{name: value for name, value in os.environ.items() if name != "GATEBOOK_SEAL_KEY"},
+    }
     return Child("web server", [*command, "config.wsgi:application"], environment=environment)
 
 
@@ -200,7 +204,8 @@ def build_job_children(folder: Path) -> list[Child]:
     return [
         Child(
             "job worker",
-            [*celery, "worker", "-P", "threads", "-c", "2", *quiet],
+            # One thread for sealing, which stays while entries arrive, and two for the other jobs.
+            [*celery, "worker", "-P", "threads", "-c", "3", *quiet],
             environment=environment,
         ),
         Child("job clock", [*celery, "beat", "--pidfile="], environment=environment),
@@ -298,6 +303,7 @@ def _refuse_unsafe_start() -> str:
 _SECRETS = (
     "DATABASE_URL",
     "GATEBOOK_PEPPER",
+    "GATEBOOK_SEAL_KEY",
     "GATEBOOK_SECRET_KEY",
     "GATEBOOK_SMTP",
     "CELERY_BROKER_URL",

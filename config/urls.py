@@ -15,6 +15,7 @@ urlpatterns = [
     path("", include("notifications.urls")),
     path("", include("hooks.repositories.page_urls")),
     path("erasure/", include("erasure.urls")),
+    path("", include("proofs.urls")),
     path("", include("pages.urls")),
 ]
 

@@ -26,6 +26,7 @@ JOBS: Final = {
     "outbox": Job("Event delivery", 5 * _SECOND_US, always_shown=True),
     "gate_listener": Job("Agent wake-ups", 5 * _SECOND_US, always_shown=True),
     "search_index": Job("Search index", 3 * _SECOND_US, always_shown=True),
+    "seal": Job("Seal of the journal", 5 * _SECOND_US),
     "name_index": Job("Name index", 3 * _SECOND_US),
     "alerts": Job("Saved-search alerts", 60 * _SECOND_US, always_shown=True),
     "notifications": Job("Notifications", 5 * _SECOND_US),

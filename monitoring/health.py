@@ -11,6 +11,7 @@ from db import jobs as db_job_heartbeats
 from db import schema_inventory, triggers
 from journal import fingerprints
 from monitoring import job_heartbeats
+from proofs import seal_lag, sealer
 from web.templatetags.gatebook import elapsed
 
 
@@ -49,6 +50,8 @@ def _ready_lines() -> list[str]:
         [db_job_heartbeats.CLOCK_ROW] if step else []
     )
     lines = [f"{job.name}: {_job_status(job)}" for job in jobs]
+    if any(job.name == sealer.JOB_NAME for job in jobs):
+        lines.append(_seal_line())
     if step:
         moved = f"set back {elapsed(step.by_us)}, {elapsed(step.ago_us)} ago"
         lines.append(
@@ -56,6 +59,13 @@ def _ready_lines() -> list[str]:
             f" for {elapsed(step.left_us)} more"
         )
     return [f"ready, degraded: {', '.join(troubled)}" if troubled else "ready", *lines]
+
+
+def _seal_line() -> str:
+    """Return how far the seal is behind the journal. The job fails when it is late."""
+    lag = seal_lag.load_seal_lag()
+    behind = f"{elapsed(lag.age_us)} behind" if lag.age_us else "not behind"
+    return f"seal lag: {behind}, {lag.size} entries sealed"
 
 
 def _job_status(job: db_job_heartbeats.JobState) -> str:

@@ -5,11 +5,15 @@ process that signs reads it. The database holds the public keys, each endorsed b
 """
 
 import hashlib
+import os
+from pathlib import Path
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from django.conf import settings
 from django.db import transaction
 
+from db import key_files
 from db.clock import now_us
 from journal import fingerprints
 from proofs.models import SigningKey
@@ -25,8 +29,13 @@ from proofs.signed_note import (
 
 KEY_NAME: Final = "seal_key"
 KEY_VARIABLE: Final = "GATEBOOK_SEAL_KEY"
+NEXT_KEY_NAME: Final = "seal_key.next"  # while `rotate_seal_key` runs
 SEED_BYTES: Final = 32
 _ENDORSEMENT: Final = "gatebook seal key"
+
+
+class SealKeyError(LookupError):
+    """The private key is missing, or is not the one in use. The text says what to do."""
 
 
 def load_origin() -> str:
@@ -44,6 +53,53 @@ def build_private_key(key: bytes) -> Ed25519PrivateKey:
     """Return the private key of a key file's bytes: 32 are the seed, others are hashed to one."""
     seed = key if len(key) == SEED_BYTES else hashlib.sha256(b"gatebook seal key\0" + key).digest()
     return Ed25519PrivateKey.from_private_bytes(seed)
+
+
+def key_folder() -> Path:
+    """Return the folder of key files."""
+    return Path(settings.VAR_DIR) / "keys"
+
+
+def load_configured_key() -> Ed25519PrivateKey | None:
+    """Return the private key of the variable or the file, or None.
+
+    Raises ValueError if it is too short.
+    """
+    if text := os.environ.get(KEY_VARIABLE):
+        return build_private_key(key_files.decode_key(text, KEY_VARIABLE))
+    return load_key_file(key_folder() / KEY_NAME)
+
+
+def load_key_file(path: Path) -> Ed25519PrivateKey | None:
+    """Return the private key of a file, or None. Raises ValueError if it is too short."""
+    if not path.exists():
+        return None
+    return build_private_key(key_files.decode_key(path.read_text(encoding="ascii"), str(path)))
+
+
+def load_private_key() -> Ed25519PrivateKey:
+    """Return the private key in use. Raises SealKeyError.
+
+    Finishes a rotation that was killed after the database had the new key.
+    """
+    current = load_current_key()
+    if current is None:
+        raise SealKeyError("No key signs tree heads yet. Run `manage.py setup`.")
+    configured = load_configured_key()
+    if configured is not None and is_private_half(configured, current):
+        return configured
+    following = load_key_file(key_folder() / NEXT_KEY_NAME)
+    if following is not None and is_private_half(following, current):
+        if not os.environ.get(KEY_VARIABLE):
+            key_files.replace_key_file(key_folder(), KEY_NAME, NEXT_KEY_NAME)
+        return following
+    place = KEY_VARIABLE if os.environ.get(KEY_VARIABLE) else str(key_folder() / KEY_NAME)
+    fault = "is not the one in use" if configured else "is missing"
+    raise SealKeyError(
+        f"The key in {place} {fault}: tree heads are signed with {current.key_id}. Restore it from"
+        " the backup. If it is lost for good, `manage.py rotate_seal_key --lost` says what is lost"
+        " with it."
+    )
 
 
 def build_endorsement(origin: str, key: NoteKey, old: Ed25519PrivateKey) -> str:
@@ -76,6 +132,11 @@ def to_note_key(key: SigningKey) -> NoteKey:
     return NoteKey(key.name, bytes(key.public_key))
 
 
+def is_private_half(private_key: Ed25519PrivateKey, key: SigningKey) -> bool:
+    """Return whether the private key belongs to the public `key`."""
+    return read_public_key(private_key) == bytes(key.public_key)
+
+
 @transaction.atomic
 def store_first_key(private_key: Ed25519PrivateKey) -> SigningKey:
     """Store the public key of a new installation, unless one is stored; return the stored one."""
@@ -93,7 +154,7 @@ def store_next_key(private_key: Ed25519PrivateKey, old: Ed25519PrivateKey | None
     key = NoteKey(origin, read_public_key(private_key))
     current = load_current_key()
     if current is not None:
-        if old is not None and read_public_key(old) != bytes(current.public_key):
+        if old is not None and not is_private_half(old, current):
             raise ValueError("The old key is not the one in use.")
         SigningKey.objects.filter(id=current.id).update(
             retired_at_us=max(now, current.first_used_us)

@@ -1,19 +1,53 @@
 """The one writer of TreeHead: signed statements of the size and the root of the tree."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from django.db import transaction
 
 from db.clock import now_us
+from journal import fingerprints
+from proofs import signing_keys
 from proofs.merkle import compute_root
 from proofs.models import TreeHead
 from proofs.signed_note import NoteKey, format_head_text, read_public_key, sign_note
-from proofs.tree_store import load_tree_end, open_tiles
+from proofs.tree_store import load_tree_end, lock_tree, open_tiles
+
+GROWN_EVERY_US: Final = 10_000_000
+# A head of an unchanged tree shows that nothing was written in that hour.
+UNCHANGED_EVERY_US: Final = 3_600_000_000
 
 
 def load_last_head() -> TreeHead | None:
     """Return the newest tree head, or None."""
     return TreeHead.objects.order_by("-id").first()
+
+
+def is_head_due(last: TreeHead | None, size: int, now: int) -> bool:
+    """Return whether a head of a tree of `size` leaves is due at `now`.
+
+    After the clock was set back, a head is due at once.
+    """
+    if last is None:
+        return True
+    every_us = GROWN_EVERY_US if size > last.size else UNCHANGED_EVERY_US
+    return not 0 <= now - last.made_at_us < every_us
+
+
+def sign_due_head() -> TreeHead | None:
+    """Sign a head of the tree if one is due. Raises SealKeyError when the key is missing.
+
+    An installation that `manage.py setup` did not prepare has no origin, and no heads.
+    """
+    if fingerprints.load_installation_id() is None:
+        return None
+    if not is_head_due(load_last_head(), load_tree_end().size, now_us()):
+        return None
+    private_key = signing_keys.load_private_key()
+    with transaction.atomic():
+        is_due = lock_tree() and is_head_due(load_last_head(), load_tree_end().size, now_us())
+        return sign_tree_head(signing_keys.load_origin(), private_key) if is_due else None
 
 
 def sign_tree_head(

@@ -1,5 +1,6 @@
 """`manage.py setup`: prepare an installation to serve. Safe at every start."""
 
+import secrets
 from typing import Any
 
 from django.conf import settings
@@ -11,7 +12,9 @@ from django.db.migrations.executor import MigrationExecutor
 
 from accounts import people, projects
 from config import checks, installation
+from db import key_files
 from db.postgres import grants
+from proofs import signing_keys
 
 ADMINISTRATOR = "admin"
 
@@ -43,8 +46,30 @@ class Command(BaseCommand):
                 f"A new installation: {installation.describe_database_location()}, files in "
                 f"{settings.VAR_DIR}"
             )
+        self._make_seal_key()
         call_command("collectstatic", interactive=False, verbosity=0)
         self._make_administrator()
+
+    def _make_seal_key(self) -> None:
+        """Store the key of tree heads of a new installation; warn where it is missing."""
+        try:
+            if signing_keys.load_current_key() is not None:
+                signing_keys.load_private_key()
+                return
+            private_key = signing_keys.load_configured_key() or signing_keys.build_private_key(
+                key_files.store_key(
+                    signing_keys.key_folder(),
+                    signing_keys.KEY_NAME,
+                    secrets.token_bytes(signing_keys.SEED_BYTES),
+                )
+            )
+        except signing_keys.SealKeyError as reason:
+            # Only the node of the job worker needs it.
+            self.stderr.write(f"No tree heads are signed by this node. {reason}")
+            return
+        except ValueError as reason:
+            raise CommandError(str(reason)) from reason
+        signing_keys.store_first_key(private_key)
 
     def _make_administrator(self) -> None:
         """Print the new administrator's sign-in once; nothing when an account exists."""

@@ -1,0 +1,173 @@
+"""The job that seals: it appends new journal entries to the tree, and signs its heads.
+
+It runs after the commits of others and takes no lock that they wait for. It reads up to a position
+below which no entry can appear any more (journal/running_writers.py), in the order of positions, so
+late committers leave no gap. If two processes seal, one finds that the tree has grown.
+"""
+
+import threading
+import time
+from typing import Final
+
+import structlog
+from django.db import connection, transaction
+
+from db import jobs, raw_sql
+from journal.running_writers import load_last_position, load_running_writers
+from proofs import merkle, seal_lag, tree_heads
+from proofs.leaf import encode_leaf_row, hash_leaf, list_leaf_columns
+from proofs.tree_store import (
+    StoredTiles,
+    load_progress,
+    load_tree_end,
+    lock_tree,
+    store_progress,
+    store_sealed_entries,
+)
+
+log = structlog.get_logger("gatebook.jobs")
+
+JOB_NAME: Final = "seal"
+# Entries per transaction. SQLite has one writer, so other writers wait for a transaction.
+_BATCH_ENTRIES: Final = {"postgresql": 5_000, "sqlite": 1_000}
+_PASS_S: Final = 5.0
+# Seconds that a pass waits for short transactions that write to the journal.
+_WAIT_FOR_WRITERS_S: Final = 0.2
+_WRITERS_POLL_S: Final = 0.01
+# While entries arrive, a run stays and seals again after this time; few entries can wait longer.
+_PAUSE_S, _PAUSE_FOR_FEW_S, _FEW = 0.2, 0.5, 500
+_STAYS_S: Final = 1.0  # a run ends when nothing arrived for so long; the job clock starts the next
+# A heartbeat and a result of each pass would cost more than a pass.
+_RECORD_EVERY_S: Final = 5.0
+
+_READ: Final = (
+    "SELECT entry.position, {columns} FROM journal_entry entry"
+    " WHERE entry.position > %s AND entry.position <= %s ORDER BY entry.position LIMIT %s"
+)
+
+_running = threading.Lock()
+_recorded_s = float("-inf")
+
+
+class SealLagError(RuntimeError):
+    """Entries wait for their seal too long. The text says what holds it up."""
+
+
+def run_sealer(stop: threading.Event, most_s: float) -> int:
+    """Seal while entries arrive, until `stop` is set or `most_s` seconds; return their number.
+
+    Returns 0 at once if another thread of this process seals.
+    """
+    if not _running.acquire(blocking=False):
+        return 0
+    try:
+        ends_s = time.monotonic() + most_s
+        arrived_s, total = time.monotonic(), 0
+        while True:
+            sealed = seal_and_record()
+            total += sealed
+            now_s = time.monotonic()
+            if sealed:
+                arrived_s = now_s
+            if now_s - arrived_s > _STAYS_S or now_s > ends_s or (not sealed and not total):
+                return total
+            if stop.wait(_PAUSE_FOR_FEW_S if sealed < _FEW else _PAUSE_S):
+                return total
+    finally:
+        _running.release()
+
+
+def seal_and_record() -> int:
+    """Seal once, and record the job's heartbeat and result every few seconds.
+
+    A failure is recorded and raised each time.
+    """
+    global _recorded_s
+    if time.monotonic() - _recorded_s < _RECORD_EVERY_S:
+        try:
+            return seal_journal()
+        except Exception as error:
+            _recorded_s = float("-inf")
+            _record_failure(error)
+            raise
+    jobs.send_job_heartbeat(JOB_NAME)
+    with jobs.record_run(JOB_NAME):
+        sealed = seal_journal()
+    _recorded_s = time.monotonic()
+    return sealed
+
+
+def _record_failure(error: Exception) -> None:
+    try:
+        with jobs.record_run(JOB_NAME):
+            raise error
+    except type(error):
+        log.warning("seal_failed", error=f"{type(error).__name__}: {error}"[:300])
+
+
+def seal_journal() -> int:
+    """Seal entries for a few seconds at most, sign a head if one is due; return their number.
+
+    Raises SealLagError when an entry waits for too long, and SealKeyError when the key of tree
+    heads is missing; everything else is done first.
+    """
+    final = find_final_position()
+    total, ends_s = 0, time.monotonic() + _PASS_S
+    while time.monotonic() < ends_s:
+        sealed = seal_batch(final)
+        total += sealed
+        if sealed < _BATCH_ENTRIES[connection.vendor]:
+            break
+    tree_heads.sign_due_head()
+    lag = seal_lag.load_seal_lag()
+    if lag.is_late:
+        writers = len(load_running_writers())
+        raise SealLagError(
+            f"An entry waits {lag.age_us // 1_000_000} s for its seal;"
+            f" {writers} transactions that write to the journal still run."
+        )
+    return total
+
+
+def find_final_position() -> int:
+    """Return a position up to which every entry that will ever exist is visible.
+
+    Waits a moment for transactions that write now. What a slow one holds up is stored, so that
+    others that overlap it cannot hold it up for longer.
+    """
+    last = load_last_position()
+    writers = load_running_writers()
+    if not writers:
+        return last
+    ends_s = time.monotonic() + _WAIT_FOR_WRITERS_S
+    running = writers
+    while time.monotonic() < ends_s:
+        time.sleep(_WRITERS_POLL_S)
+        running = load_running_writers()
+        if not writers & running:
+            return last
+    position, awaited = load_progress()
+    if awaited & running:
+        return 0
+    store_progress(last, writers & running)
+    return position
+
+
+def seal_batch(final: int) -> int:
+    """Append the next entries up to position `final` to the tree; return their number."""
+    end = load_tree_end()
+    if end.position >= final:
+        return 0
+    rows = raw_sql.fetch_rows(
+        _READ.format(columns=list_leaf_columns(connection.vendor)),
+        [end.position, final, _BATCH_ENTRIES[connection.vendor]],
+    )
+    if not rows:
+        return 0
+    hashes = [hash_leaf(encode_leaf_row(row[1:])) for row in rows]
+    with transaction.atomic():
+        if not lock_tree() or load_tree_end() != end:
+            return 0  # Another process seals.
+        merkle.append_leaves(end.size, hashes, StoredTiles())
+        store_sealed_entries(end.size, [row[0] for row in rows])
+    return len(rows)
