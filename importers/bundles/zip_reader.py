@@ -21,7 +21,8 @@ from api.strictjson import parser
 from db.errors import ChangeRefused
 from importers.bundles import checksums, json_schema
 from investigation.bundles.schema import FORMAT, VERSION, bundle_schema
-from investigation.bundles.zip_writer import NAMES
+from investigation.bundles.zip_writer import NAMES, PROOF_NAMES
+from proofs.verifier import gatebook_verify
 
 MIB: Final = 1 << 20
 MAX_DOCUMENT_BYTES: Final = 128 * MIB  # needs about thirteen times its size in memory
@@ -64,6 +65,7 @@ def open_bundle(path: Path, sha256: str) -> Iterator[OpenBundle]:
             sums = checksums.read_checksums(file)
             document = _read_document(file)
             checksums.verify_checksums(file, sums)
+            _verify_proofs(path, file)
             yield OpenBundle(sha256, document, file)
     except (
         zipfile.BadZipFile,
@@ -91,7 +93,7 @@ def _check_members(file: zipfile.ZipFile) -> None:
             )
     for member in members:
         match = checksums.MEMBER.fullmatch(member.filename)
-        if member.filename not in NAMES and match is None:
+        if member.filename not in (*NAMES, *PROOF_NAMES) and match is None:
             raise ChangeRefused(f"The bundle has an unexpected member {member.filename[:80]!r}.")
         if member.flag_bits & 0x1 or member.compress_type not in (
             zipfile.ZIP_STORED,
@@ -101,7 +103,8 @@ def _check_members(file: zipfile.ZipFile) -> None:
                 f"{member.filename} is encrypted, or uses an unsupported compression method."
             )
         is_artifact = match is not None and match[1]
-        limit = MAX_DOCUMENT_BYTES if member.filename == "bundle.json" else MAX_TEXT_BYTES
+        is_document = member.filename in ("bundle.json", "proof.json")
+        limit = MAX_DOCUMENT_BYTES if is_document else MAX_TEXT_BYTES
         limit = settings.GATEBOOK_ARTIFACT_BYTES if is_artifact else limit
         if member.file_size > limit:
             raise ChangeRefused(
@@ -114,6 +117,22 @@ def _check_members(file: zipfile.ZipFile) -> None:
         )
     if sum(member.file_size for member in members) > MAX_UNPACKED_BYTES:
         raise ChangeRefused(f"The bundle unpacks to more than {MAX_UNPACKED_BYTES:,} bytes.")
+
+
+def _verify_proofs(path: Path, file: zipfile.ZipFile) -> None:
+    """Run the verifier on a bundle that has proofs. Its key is the one that the bundle names."""
+    if "proof.json" not in file.namelist():
+        return
+    try:
+        report, _ = gatebook_verify.verify_bundle(path, ())
+    except gatebook_verify.Unusable as error:
+        raise ChangeRefused(f"The proofs of the bundle cannot be read: {error}") from error
+    for finding in report.findings:
+        if finding.finding in gatebook_verify.BROKEN:
+            raise ChangeRefused(
+                f"The bundle is not what its journal sealed: {finding.what}"
+                f" {finding.finding}, {finding.detail}."
+            )
 
 
 def _read_document(file: zipfile.ZipFile) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from journal.models import Entry
 from ledger import stops as ledger_stops
 from ledger.models import Attempt, Effect, Tool
 from ledger.verdicts import evaluate
+from proofs import proof_document
+from proofs.models import TreeHead
 from recovery import resume
 from sessions import artifacts as stored
 from sessions.models import (
@@ -350,6 +352,58 @@ class SessionExport:
         ):
             for entry in batch:
                 yield _entry_to_json(entry)
+
+    def proofs(self, head: TreeHead) -> Iterator[dict[str, Any]]:
+        """Yield the proof of each of these entries that `head` covers, then `erased` rows.
+
+        Bodies in which pseudonyms replace names are withheld. An erased row names the entry that
+        records the erasure, which is proved too.
+        """
+        rows = _query_entries(self.session).filter(position__lte=self.cut.position)
+        rows = rows.select_related("body", "erasure").order_by("position")
+        proved: dict[int, int] = {}
+        erased: list[Entry] = []
+        for batch in _iterate_batches(rows, "position"):
+            replaced = {entry.position for entry in batch if _is_replaced(entry)}
+            erased += [entry for entry in batch if is_erased(entry)]
+            for row in proof_document.prove_entries(head, batch):
+                proved[row["position"]] = row["log_index"]
+                withheld = row["position"] in replaced
+                yield proof_document.withhold_text(row) if withheld else row
+        yield from _prove_erasures(head, erased, proved)
+
+
+def _prove_erasures(
+    head: TreeHead, erased: list[Entry], proved: dict[int, int]
+) -> Iterator[dict[str, Any]]:
+    erasing = proof_document.load_erasing_entries(erased)
+    further = [entry for entry in erasing.values() if entry.position not in proved]
+    for row in proof_document.prove_entries(head, further):
+        proved[row["position"]] = row["log_index"]
+        yield row
+    for entry in erased:
+        by = erasing.get(entry.position)
+        if entry.position in proved and by is not None and by.position in proved:
+            yield {
+                "erased": {
+                    "position": entry.position,
+                    "log_index": proved[entry.position],
+                    "by": proved[by.position],
+                    "reason": entry.erasure.reason,
+                    "erased_at_us": entry.erasure.erased_at_us,
+                }
+            }
+
+
+def is_erased(entry: Entry) -> bool:
+    """Return whether the body of the entry was erased; needs both related rows loaded."""
+    return getattr(entry, "body", None) is None and hasattr(entry, "erasure")
+
+
+def _is_replaced(entry: Any) -> bool:
+    """Return whether the bundle shows pseudonyms in the body instead of names."""
+    shown = _entry_to_json(entry)["body"]
+    return bool(shown) and "replaced" in shown
 
 
 def is_enclosed(artifact: Artifact) -> bool:

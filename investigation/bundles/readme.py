@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from approvals import labels
+from proofs.models import TreeHead
 from web import untrusted_text
 
 _CELL: Final = 100  # characters of a cell
@@ -171,6 +172,20 @@ def uncertain_lines(doubts: UncertainEffects) -> Iterator[str]:
     yield from ("", "## Unknown outcomes", "", *(doubts.unknown or none_unknown))
     none_against = ["None recorded."]
     yield from ("", "## Integrity violations", "", *(doubts.against or none_against))
+
+
+def proof_lines(head: TreeHead) -> Iterator[str]:
+    """Yield how to check that the entries are those of the journal."""
+    yield from ("", "## Proofs", "")
+    yield f"The entries are sealed under tree head {head.id} of {head.key_name}, made"
+    yield f"{format_time(head.made_at_us)}. Check them without Gatebook (Python 3.11, `pip install"
+    yield "cryptography`):"
+    yield ""
+    yield "    python3 gatebook_verify.py bundle FILE.zip --key KEY"
+    yield ""
+    yield "KEY is the public key of the installation, which you get from its operators and not from"
+    yield "this file. A verifier that you got another way is better than the enclosed one. Rows of"
+    yield "effects and gates follow from the entries; only the entries are proved."
 
 
 def tail_lines(head: dict[str, Any], diffs: int, artifacts: int) -> Iterator[str]:

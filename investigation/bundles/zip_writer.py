@@ -19,10 +19,15 @@ from investigation.bundles import collect, diffs, readme
 from investigation.bundles.collect import ExportCut, SessionExport, load_cut
 from investigation.bundles.schema import bundle_schema
 from journal.models import Body
+from proofs import proof_document
+from proofs.models import TreeHead
+from proofs.verifier import gatebook_verify
 from sessions import artifacts
 from sessions.models import Artifact, Session
 
 NAMES: Final = ("README.md", "bundle.json", "schema.json", "SHA256SUMS")
+# In bundles of a Gatebook that has sealed entries.
+PROOF_NAMES: Final = ("proof.json", "gatebook_verify.py")
 _WHEN: Final = (1980, 1, 1, 0, 0, 0)  # of every member: the earliest time that zip supports
 _LEVEL: Final = 6
 _CHUNK: Final = 1 << 20
@@ -87,13 +92,20 @@ def write_bundle(session: Session, target: Path) -> ExportCut:
 
 def _write_members(file: _HashingZip, collected: SessionExport) -> None:
     head = collected.head()
+    tree_head = proof_document.load_covering_head(collected.cut.position)
     changed = list(_plans_with_diffs(collected))
     enclosed = _stored_artifacts(collected.session)
-    file.lines("README.md", _readme_lines(collected, head, len(changed), len(enclosed)))
+    counts = (len(changed), len(enclosed))
+    file.lines("README.md", _readme_lines(collected, head, *counts, tree_head))
     with file.member("bundle.json") as sink:
         _write_document(sink, head, collected)
     with file.member("schema.json") as sink:
         sink.write(orjson.dumps(bundle_schema(), option=_OPTIONS | orjson.OPT_INDENT_2))
+    if tree_head is not None:
+        with file.member("proof.json") as sink:
+            _write_proofs(sink, tree_head, collected)
+        with file.member("gatebook_verify.py") as sink:
+            sink.write(Path(gatebook_verify.__file__).read_bytes())
     for handle, position in changed:
         with file.member(f"diffs/{handle}.diff") as sink:
             sink.write(diffs.diff_of_plan(_load_text(position)).encode("utf-8", "replace"))
@@ -126,8 +138,29 @@ def _write_document(sink: _Sink, head: dict[str, Any], collected: SessionExport)
     sink.write(b"}\n")
 
 
+def _write_proofs(sink: _Sink, tree_head: TreeHead, collected: SessionExport) -> None:
+    """Write proof.json with one entry per line."""
+    sink.write(b"{")
+    for name, value in proof_document.describe_head(tree_head).items():
+        sink.write(orjson.dumps(name) + b":" + orjson.dumps(value) + b",\n")
+    erased: list[dict[str, Any]] = []
+    sink.write(b'"entries":[')
+    first = True
+    for row in collected.proofs(tree_head):
+        if "erased" in row:
+            erased.append(row["erased"])
+            continue
+        sink.write((b"\n" if first else b",\n") + orjson.dumps(row))
+        first = False
+    sink.write(b'],\n"erased":' + orjson.dumps(erased) + b"}\n")
+
+
 def _readme_lines(
-    collected: SessionExport, head: dict[str, Any], changed: int, enclosed: int
+    collected: SessionExport,
+    head: dict[str, Any],
+    changed: int,
+    enclosed: int,
+    tree_head: TreeHead | None,
 ) -> Iterator[str]:
     yield from readme.head_lines(head, collected.effects_of().count())
     doubts = readme.UncertainEffects()
@@ -146,6 +179,8 @@ def _readme_lines(
         exempted, _load_reasons([line["opened_position"] for line in exempted])
     )
     yield from readme.uncertain_lines(doubts)
+    if tree_head is not None:
+        yield from readme.proof_lines(tree_head)
     yield from readme.tail_lines(head, changed, enclosed)
 
 

@@ -1,0 +1,102 @@
+"""Proof files: entries with their inclusion proofs under one tree head, for the verifier.
+
+docs/reference/proofs.md describes the form. The head comes with its keys, so that a file proves
+itself to a reader who compares the key with one that they got another way.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from journal.models import Entry
+from proofs.inclusion import load_first_head, preload_tiles
+from proofs.leaf import LEAF_FIELDS, build_leaf
+from proofs.merkle import build_inclusion_proof
+from proofs.models import SealedEntry, TreeHead
+from proofs.signed_note import format_verifier_key
+from proofs.signing_keys import load_signing_keys, to_note_key
+
+FORMAT: Final = "gatebook.proof"
+VERSION: Final = 1
+
+
+def load_covering_head(last_position: int) -> TreeHead | None:
+    """Return the first head that covers all sealed entries up to a position.
+
+    It stays the same, so that the same export gives the same proofs. The newest head where the last
+    of these entries waits for one; None if there is none.
+    """
+    sealed = SealedEntry.objects.filter(entry__lte=last_position).order_by("-entry_id")
+    last = sealed.values_list("log_index", flat=True).first()
+    head = None if last is None else load_first_head(last)
+    return head or TreeHead.objects.order_by("-id").first()
+
+
+def describe_head(head: TreeHead) -> dict[str, Any]:
+    """Return the head of a proof file: note, number and keys. One query."""
+    keys = load_signing_keys()
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "origin": head.key_name,
+        "head_number": head.id,
+        "head": head.note,
+        "keys": [format_verifier_key(to_note_key(key)) for key in keys],
+        "endorsements": [key.endorsement for key in keys if key.endorsement],
+    }
+
+
+def prove_entries(head: TreeHead, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of entries that `head` covers, with text and salt. Three queries.
+
+    Load the entries with `select_related("body")`.
+    """
+    positions = [entry.position for entry in entries]
+    sealed = dict(
+        SealedEntry.objects.filter(entry__in=positions, log_index__lt=head.size).values_list(
+            "entry", "log_index"
+        )
+    )
+    read_tile = preload_tiles(sorted(sealed.values()), head.size)
+    for entry in entries:
+        if entry.position not in sealed:
+            continue
+        index = sealed[entry.position]
+        body = getattr(entry, "body", None)
+        proof = build_inclusion_proof(index, head.size, read_tile)
+        yield {
+            "position": entry.position,
+            "log_index": index,
+            "entry": build_leaf(read_leaf_values(entry)),
+            "salt": None if body is None else bytes(body.salt).hex(),
+            "text": None if body is None else body.text,
+            "proof": [digest.hex() for digest in proof],
+        }
+
+
+def withhold_text(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without text and salt; its leaf still has the commitment."""
+    return row | {"salt": None, "text": None, "withheld": True}
+
+
+def read_leaf_values(entry: Entry) -> dict[str, Any]:
+    """Return the columns of an entry that its leaf has, by the names of its fields."""
+    return {name: entry.event_id if name == "id" else getattr(entry, name) for name in LEAF_FIELDS}
+
+
+def load_erasing_entries(erased: Sequence[Entry]) -> dict[int, Entry]:
+    """Return the entry `erasure.executed` of each erased entry, by position.
+
+    One query for 500 of them.
+    """
+    executed: dict[int, Entry] = {}
+    for start in range(0, len(erased), 500):
+        part = erased[start : start + 500]
+        facts = {f'{{"entry":{entry.position}}}': entry.position for entry in part}
+        rows = Entry.objects.filter(
+            project__in={entry.project for entry in part},
+            kind="erasure.executed",
+            lane="system",
+            facts__in=list(facts),
+        )
+        executed |= {facts[row.facts]: row for row in rows.select_related("body")}
+    return executed

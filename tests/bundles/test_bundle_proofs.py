@@ -1,0 +1,104 @@
+"""A bundle carries its proofs: the verifier checks them without the installation."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+from django.core.management import CommandError, call_command
+
+from proofs import signing_keys
+from proofs.signed_note import format_verifier_key
+from proofs.verifier import gatebook_verify
+from sessions.models import Session
+from tests.bundles.conftest import Origin, members, packed
+from tests.bundles.test_refusals import summed
+from tests.proofs.sealing import seal_entries
+
+pytestmark = pytest.mark.django_db
+Document = dict[str, Any]
+CHANGES: Final[list[tuple[str, str, Callable[[Document, Document], object]]]] = [
+    ("modified", "shows another kind", lambda shown, _: shown["entries"][3].update(kind="a.b")),
+    ("modified", "shows another facts", lambda shown, _: shown["entries"][3].update(facts={})),
+    (
+        "modified",
+        "does not contain it",
+        lambda _, proofs: proofs["entries"][3]["entry"].update(actor="p_other"),
+    ),
+    (
+        "modified",
+        "not what the entry commits to",
+        lambda _, proofs: proofs["entries"][3].update(text='{"forged":true}'),
+    ),
+    ("modified", "wrong signature", lambda _, proofs: _change_head(proofs)),
+    ("missing", "does not show it", lambda shown, _: shown["entries"].pop(3)),
+    ("missing", "names no erasure", lambda _, proofs: proofs.update(erased=[])),
+    (
+        "missing",
+        "no entry in it records",
+        lambda _, proofs: proofs["erased"][0].update(by=proofs["entries"][0]["log_index"]),
+    ),
+]
+
+
+def _change_head(proofs: Document) -> None:
+    size = proofs["head"].split("\n")[1]
+    proofs["head"] = proofs["head"].replace(f"\n{size}\n", f"\n{int(size) + 1}\n", 1)
+
+
+def test_a_bundle_proves_its_entries_to_a_stranger(origin: Origin, tmp_path: Path) -> None:
+    seal_entries()
+    bundle = origin.export()
+    path = tmp_path / "whole.zip"
+    path.write_bytes(bundle)
+    [key] = map(signing_keys.to_note_key, signing_keys.load_signing_keys())
+    pinned = gatebook_verify.parse_key(format_verifier_key(key))
+    report, head = gatebook_verify.verify_bundle(path, [pinned])
+    shown = json.loads(members(bundle)["bundle.json"])
+    assert report.counts == {"ok": len(shown["entries"]), "erased": 1}
+    assert report.facts["withheld"] == 2  # bodies with pseudonyms in place of names
+    assert report.exit_code(True) == 0
+    assert head.size == report.facts["size"]
+    seal_entries()  # a later head changes nothing: the first that covers the entries counts
+    assert origin.export() == bundle
+
+    stranger = gatebook_verify.make_key(key.name, b"k" * 32)
+    refused, _ = gatebook_verify.verify_bundle(path, [stranger])
+    assert "no key that you trust" in refused.findings[0].detail
+    files = members(bundle)
+    for number, (finding, sentence, change) in enumerate(CHANGES):
+        documents = [orjson.loads(files[name]) for name in ("bundle.json", "proof.json")]
+        change(*documents)
+        forged = {
+            **files,
+            "bundle.json": orjson.dumps(documents[0]),
+            "proof.json": orjson.dumps(documents[1]),
+        }
+        place = packed(summed(forged), tmp_path / f"{number}.zip")
+        report, _ = gatebook_verify.verify_bundle(place, [pinned])
+        assert {row.finding for row in report.findings} - {"erased"} == {finding}, sentence
+        assert any(sentence in row.detail for row in report.findings), report.findings
+    report, _ = gatebook_verify.verify_bundle(packed(forged, tmp_path / "sums.zip"), [pinned])
+    assert "differs from SHA256SUMS" in report.findings[0].detail
+    with pytest.raises(CommandError, match="not what its journal sealed"):
+        call_command("import_bundle", str(place), administrator="archivist")
+    call_command("import_bundle", str(path), administrator="archivist")
+    assert Session.objects.filter(project__archive=True).count() == 1
+
+
+def test_entries_that_wait_for_their_seal_are_counted(origin: Origin, tmp_path: Path) -> None:
+    path = tmp_path / "new.zip"
+    path.write_bytes(origin.export())
+    with zipfile.ZipFile(path) as file:
+        assert "proof.json" not in file.namelist()
+    with pytest.raises(gatebook_verify.Unusable, match="Export it again"):
+        gatebook_verify.verify_bundle(path, ())
+    seal_entries()
+    origin.inbox.agent.plan("later", str(origin.exported.session), tool="file.read")
+    path.write_bytes(origin.export())
+    report, _ = gatebook_verify.verify_bundle(path, ())
+    assert report.counts["unsealed_tail"] == 1
+    assert not report.is_broken
