@@ -4,10 +4,12 @@ from django.urls import include, path
 
 from api.views import meta
 from monitoring import health
+from proofs.verifier import verifier_download
 
 urlpatterns = [
     path("healthz", health.healthz),
     path("readyz", health.readyz),
+    path("proofs/gatebook-verify.py", verifier_download.verifier_file, name="verifier_file"),
     path("docs/api/", meta.show_api_page, name="api"),
     path("", include("accounts.urls")),
     path("", include("ledger.urls")),

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
 
 from journal import entries
 from proofs import merkle
@@ -164,3 +166,9 @@ def test_two_heads_are_compared_by_tiles_or_by_a_proof(
     assert (code, report["counts"]) == (gatebook_verify.IS_BROKEN, {"fork": 1})
     code, report = run_verifier("heads", old, new)
     assert (code, "--tiles" in report["error"]) == (gatebook_verify.IS_UNUSABLE, True)
+
+
+def test_anybody_downloads_the_verifier(db: None) -> None:
+    answer = Client().get(reverse("verifier_file"))
+    assert answer.content == FILE.read_bytes()
+    assert "gatebook_verify.py" in answer["Content-Disposition"]
