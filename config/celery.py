@@ -224,6 +224,12 @@ app.conf.update(
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
+        # It waits two seconds for its anchors; one that takes longer goes on in its own thread.
+        "anchors-publish": {
+            "task": "proofs.anchors.tasks.anchor_heads",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
         "idempotency-keys-prune": {
             "task": "api.tasks.prune_idempotency_keys",
             "schedule": 3600.0,
@@ -232,3 +238,4 @@ app.conf.update(
     },
 )
 app.autodiscover_tasks()
+app.autodiscover_tasks(["proofs.anchors"])

@@ -66,6 +66,7 @@ def find_unsafe_start_reasons(connection: BaseDatabaseWrapper) -> list[str]:
             "DATABASE_URL there."
         ]
     return [
+        *find_unusable_anchors(),
         *find_unsafe_settings(connection),
         *find_unguarded_history(connection),
         *find_foreign_schema(connection),
@@ -82,6 +83,13 @@ def find_unsafe_settings(connection: BaseDatabaseWrapper) -> list[str]:
     return [
         f"Gatebook runs on SQLite and PostgreSQL, not on {connection.vendor}. Change DATABASE_URL."
     ]
+
+
+def find_unusable_anchors() -> list[str]:
+    """Return the sentences about GATEBOOK_ANCHORS; nothing is connected to."""
+    from proofs.anchors import anchor_settings
+
+    return anchor_settings.load_anchor_settings().faults
 
 
 def find_unguarded_history(connection: BaseDatabaseWrapper) -> list[str]:
@@ -225,6 +233,7 @@ def _check(
     messages: list[checks.CheckMessage] = [
         checks.Error(sentence, id="gatebook.E001") for sentence in find_unsafe_settings(connection)
     ]
+    messages += [checks.Error(sentence, id="gatebook.E002") for sentence in find_unusable_anchors()]
     # Only a warning, because `migrate`, which installs missing triggers and tables, runs these
     # checks too.
     messages += [

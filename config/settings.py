@@ -285,6 +285,10 @@ GATEBOOK_WEBHOOK_HOSTS = frozenset(
 # For trials: also to this machine, and over plain http.
 GATEBOOK_WEBHOOK_LOOPBACK = _flag("GATEBOOK_WEBHOOK_LOOPBACK")
 
+# --- proofs ---------------------------------------------------------------------------------------
+# Where tree heads are published (proofs/anchors/anchor_settings.py).
+GATEBOOK_ANCHORS = os.environ.get("GATEBOOK_ANCHORS", "")
+
 # --- jobs -----------------------------------------------------------------------------------------
 CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL") or "filesystem://"
 CELERY_FOLDER = VAR_DIR / "celery"

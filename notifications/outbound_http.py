@@ -76,6 +76,15 @@ class WebhookTarget:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What a server answered: status, content type, and the beginning of the content."""
+
+    status: int
+    content_type: str
+    content: bytes
+
+
 def resolve_host(host: str, port: int) -> list[str]:
     """Resolve all addresses of `host`, as text. Raises DeliveryFailed if there are none."""
     try:
@@ -158,7 +167,25 @@ def post_webhook(
     After the name is resolved, takes at most TIMEOUT_S, even against a slow sender.
     """
     place = parse_webhook_url(url)
-    connection = _Connection(place, public_address(place, resolve))
+    answer = post_to_address(place, public_address(place, resolve), body, headers)
+    if not 200 <= answer.status < 300:
+        raise DeliveryFailed(f"{place.host} answered {answer.status}.")
+
+
+def post_to_address(
+    place: WebhookTarget,
+    address: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    most_bytes: int = 0,
+) -> HttpAnswer:
+    """POST `body` to `address` under the name of `place`; return status and `most_bytes` at most.
+
+    Raises DeliveryFailed for a broken connection. Takes at most TIMEOUT_S. The caller has checked
+    that the address is allowed.
+    """
+    connection = _Connection(place, address)
     watch = threading.Timer(TIMEOUT_S, connection.break_off)
     watch.daemon = True
     watch.start()
@@ -170,7 +197,9 @@ def post_webhook(
             **headers,
         }
         connection.request("POST", place.path, body=body, headers=sent)
-        status = connection.getresponse().status
+        response = connection.getresponse()
+        content = response.read(most_bytes) if most_bytes else b""
+        return HttpAnswer(response.status, response.getheader("Content-Type") or "", content)
     except (OSError, http.client.HTTPException) as error:
         if connection.is_broken_off:
             raise DeliveryFailed(f"{place.host} took longer than {TIMEOUT_S:g} s.") from error
@@ -178,8 +207,6 @@ def post_webhook(
     finally:
         watch.cancel()
         connection.close()
-    if not 200 <= status < 300:
-        raise DeliveryFailed(f"{place.host} answered {status}.")
 
 
 class _Connection(http.client.HTTPConnection):

@@ -74,6 +74,10 @@ class TreeHead(models.Model):
             ),
             models.CheckConstraint(condition=~Q(note=""), name="tree_head_has_a_note"),
         ]
+        indexes = [
+            # The first head over an entry.
+            models.Index(fields=["size", "id"], name="tree_head_by_size"),
+        ]
 
     def __str__(self) -> str:
         return f"head {self.id}"
@@ -121,3 +125,43 @@ class SealProgress(models.Model):
 
     def __str__(self) -> str:
         return f"up to {self.position}"
+
+
+class Anchor(models.Model):
+    """One attempt to publish a tree head outside: a receipt, or an error."""
+
+    id = models.BigAutoField(primary_key=True)
+    tree_head = models.ForeignKey(
+        TreeHead, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    name = models.CharField(max_length=32)  # in GATEBOOK_ANCHORS
+    kind = models.CharField(max_length=8)
+    anchored_at_us = models.BigIntegerField()  # when the attempt ended
+    receipt = models.TextField(default="", blank=True)  # JSON, by kind; empty after a failure
+    error = models.CharField(max_length=500, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tree_head", "name"],
+                condition=Q(error=""),
+                name="anchor_takes_a_head_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(error="", receipt__gt="") | (Q(receipt="") & ~Q(error="")),
+                name="anchor_has_a_receipt_or_an_error",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind__in=["file", "git", "syslog", "webhook", "witness"]),
+                name="anchor_kind_is_known",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["name", "id"], name="anchor_by_name"),
+            models.Index(
+                fields=["name", "tree_head"], name="anchor_taken_by_name", condition=Q(error="")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} of head {self.tree_head_id}"

@@ -22,7 +22,7 @@ from ledger.models import (
     UsedNameProgress,
 )
 from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
-from proofs.models import SealProgress, SigningKey, Tile, TreeHead
+from proofs.models import Anchor, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import (
     Capacity,
     Checkpoint,
@@ -72,6 +72,15 @@ RECOVERY: Final[dict[str, Case]] = {
     "signing_key_retires_after_its_use": check_case(
         SigningKey, {"retired_at_us": 4}, {"retired_at_us": 5}
     ),
+    "anchor_takes_a_head_once": unique_case(
+        Anchor,
+        lambda w: {"tree_head": TreeHead.objects.first() or w.write(TreeHead)},
+        lambda _: {"receipt": "", "error": "refused"},  # a failure counts for nothing
+    ),
+    "anchor_has_a_receipt_or_an_error": check_case(
+        Anchor, {"receipt": ""}, {"receipt": "", "error": "refused"}, {"error": "refused"}
+    ),
+    "anchor_kind_is_known": check_case(Anchor, {"kind": "paper"}, {"kind": "git"}),
     "seal_progress_is_one_row": check_case(SealProgress, {"id": 2}, {"id": 1}),
     # sessions that branch and merge
     "session_is_not_branched_from_itself": Case(

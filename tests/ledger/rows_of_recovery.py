@@ -27,7 +27,7 @@ from ledger.models import (
     UsedNameProgress,
 )
 from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
-from proofs.models import SealedEntry, SealProgress, SigningKey, Tile, TreeHead
+from proofs.models import Anchor, SealedEntry, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import (
     Capacity,
     Checkpoint,
@@ -208,6 +208,13 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "first_used_us": 5,
     },
     SealProgress: lambda _: {"id": 1, "position": 0},
+    Anchor: lambda w: {
+        "tree_head": w.write(TreeHead),
+        "name": "file",
+        "kind": "file",
+        "anchored_at_us": 1,
+        "receipt": "{}",
+    },
     RepeatedOccurrence: lambda w: {
         **_reported(w),
         "sort": "call",

@@ -18,7 +18,7 @@ from journal.models import Body, Fingerprint
 from ledger import states
 from ledger.models import Attempt, Effect, UsedNamePlan, UsedNameProgress
 from monitoring.models import JobHeartbeat
-from proofs.models import SealedEntry, SealProgress, SigningKey, Tile, TreeHead
+from proofs.models import Anchor, SealedEntry, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Session, Task
 from tests.ledger.cases_of_erasure import FOLLOW_A_TRIGGER
 from tests.ledger.constraint_cases import CASES
@@ -112,6 +112,8 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         "tile_holds_1_to_256_hashes": ["DROP TRIGGER tile_follows_a_full_one"],
         "tree_head_is_counted_from_one": ["DROP TRIGGER tree_head_follows_the_last"],
         "signing_key_is_stored_once": ["DROP TRIGGER signing_key_is_never_replaced"],
+        # a trigger skips a success that is already stored
+        "anchor_takes_a_head_once": ["DROP TRIGGER anchor_is_never_replaced"],
         # a trigger rejects a second lease with the same id
         "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
         **dict.fromkeys(FOLLOW_A_TRIGGER, ["DROP TRIGGER erasure_starts_as_a_request"]),
@@ -347,6 +349,7 @@ INSTALLATION_TABLES: Final = {
     SigningKey,
     SealProgress,
     ErasureRequest,  # its project is empty if it covers every project
+    Anchor,  # of tree heads
 }
 PARENT_FIELD: Final[dict[type[models.Model], str]] = {
     Body: "entry",  # the text of one entry

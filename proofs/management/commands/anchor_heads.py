@@ -1,0 +1,75 @@
+"""`manage.py anchor_heads`: publish new tree heads now, and what receivers need to know."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from proofs.anchors.anchor_settings import load_anchor_settings
+from proofs.anchors.anchors import publish_now
+from proofs.anchors.published_head import AnchorTarget
+from proofs.anchors.webhook import derive_anchor_secret
+from proofs.signed_note import format_verifier_key
+from proofs.signing_keys import load_signing_keys, to_note_key
+
+
+class Command(BaseCommand):
+    help = (
+        "Publish new tree heads to the anchors of GATEBOOK_ANCHORS now, also to those that wait "
+        "after a failure. Exit code 1 where one fails."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("names", nargs="*", metavar="NAME", help="anchors; all without a name")
+        shown = parser.add_mutually_exclusive_group()
+        shown.add_argument(
+            "--keys",
+            action="store_true",
+            help="print the public keys of tree heads for witnesses and verifiers, and publish "
+            "nothing",
+        )
+        shown.add_argument(
+            "--secret",
+            metavar="NAME",
+            help="print the secret that signs this webhook, and publish nothing",
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        settings = load_anchor_settings()
+        if settings.faults:
+            raise CommandError("\n".join(settings.faults))
+        if options["keys"]:
+            for key in load_signing_keys():
+                self.stdout.write(format_verifier_key(to_note_key(key)))
+            return
+        by_name = {target.name: target for target in settings.targets}
+        wanted = [options["secret"]] if options["secret"] else options["names"] or list(by_name)
+        for name in wanted:
+            if name not in by_name:
+                names = ", ".join(by_name) or "none"
+                raise CommandError(f"No anchor has the name {name}. The anchors are: {names}.")
+        if options["secret"]:
+            if by_name[options["secret"]].kind != "webhook":
+                raise CommandError(f"{options['secret']} is no webhook. Only webhooks are signed.")
+            self.stdout.write(derive_anchor_secret(options["secret"]))
+            return
+        self._publish([by_name[name] for name in wanted])
+
+    def _publish(self, targets: list[AnchorTarget]) -> None:
+        has_failed = False
+        for target in targets:
+            try:
+                state = publish_now(target)
+            except BlockingIOError:
+                self.stdout.write(f"{target.name}: the job worker publishes to it at this moment")
+                continue
+            if state.failure is not None:
+                has_failed = True
+                self.stdout.write(f"{target.name}: failed: {state.failure.error}")
+            elif state.last is None:
+                self.stdout.write(f"{target.name}: no tree head yet")
+            else:
+                self.stdout.write(f"{target.name}: holds tree head {state.last.tree_head_id}")
+        if not targets:
+            self.stdout.write("GATEBOOK_ANCHORS is none: no tree head leaves this installation.")
+        if has_failed:
+            raise CommandError("Not every anchor holds the newest tree head.")
