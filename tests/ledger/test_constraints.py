@@ -116,7 +116,7 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         "anchor_takes_a_head_once": ["DROP TRIGGER anchor_is_never_replaced"],
         # a trigger rejects a second lease with the same id
         "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
-        **dict.fromkeys(FOLLOW_A_TRIGGER, ["DROP TRIGGER erasure_starts_as_a_request"]),
+        **{name: ["DROP TRIGGER erasure_starts_as_a_request"] for name in FOLLOW_A_TRIGGER},
     },
     "postgresql": {
         # an unknown kind violates two constraints; the error names the first by alphabet
@@ -130,10 +130,10 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         "lease_kind_is_known": [
             "ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_kind_matches_its_subject"
         ],
-        **dict.fromkeys(
-            FOLLOW_A_TRIGGER,
-            ["DROP TRIGGER erasure_starts_as_a_request ON erasure_erasurerequest"],
-        ),
+        **{
+            name: ["DROP TRIGGER erasure_starts_as_a_request ON erasure_erasurerequest"]
+            for name in FOLLOW_A_TRIGGER
+        },
     },
 }
 
