@@ -1,0 +1,109 @@
+"""After a restore the erasure journal is ahead of the database, and a replay erases again."""
+
+import hashlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+
+from config import checks
+from erasure import erasure_journal, erasure_replay
+from erasure.models import ErasureRequest
+from journal.models import Body, Entry
+from sessions import artifacts
+from sessions.models import Artifact, Session
+from tests.erasure.conftest import ADDRESS, Office
+from tests.erasure.test_erased_everywhere import find_rows, find_traces
+from tests.erasure.test_erasure_requests import append_body
+
+
+@contextmanager
+def restored_afterwards(folder: Path) -> Iterator[None]:
+    """Take a backup of the database and the stored bytes, and restore it at the end."""
+    name = str(connection.settings_dict["NAME"])
+    shutil.copytree(folder / "artifacts", folder.parent / "bytes")
+    if connection.vendor == "sqlite":
+        connection.close()
+        backup = folder.parent / "backup.sqlite3"
+        with closing(sqlite3.connect(name)) as source, closing(sqlite3.connect(backup)) as target:
+            source.backup(target)
+        yield
+        connection.close()
+        with closing(sqlite3.connect(backup)) as source, closing(sqlite3.connect(name)) as target:
+            source.backup(target)
+        backup.unlink()
+    else:
+        run_sql(f'CREATE DATABASE "{name}_backup" TEMPLATE "{name}"')
+        yield
+        run_sql(
+            f'DROP DATABASE "{name}" WITH (FORCE)',
+            f'ALTER DATABASE "{name}_backup" RENAME TO "{name}"',
+        )
+    shutil.rmtree(folder / "artifacts")
+    shutil.copytree(folder.parent / "bytes", folder / "artifacts")
+    shutil.rmtree(folder.parent / "bytes")
+
+
+def run_sql(*statements: str) -> None:
+    """Run statements about whole databases, which no connection may use."""
+    values = connection.settings_dict
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]
+    address = {"host": values["HOST"], "user": values["USER"], "dbname": "postgres"}
+    with psycopg.connect(**address, autocommit=True) as own:
+        for statement in statements:
+            own.execute(statement.encode())
+
+
+def test_a_restored_backup_is_erased_again(office: Office, own_folder: Path) -> None:
+    world, content = office.world, f"invoice of {ADDRESS}".encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    world.write(Artifact, sha256=sha256, size=len(content), stored_at_us=1)
+    bytes_file = artifacts.artifact_path(world.project.id, sha256)
+    bytes_file.parent.mkdir(parents=True)
+    bytes_file.write_bytes(content)
+    position = append_body(office, f"for {ADDRESS}")
+    changed = world.write(Session, title=f"before, of {ADDRESS}")
+    free = append_body(office, "of nobody")
+    with restored_afterwards(own_folder):
+        # What the backup holds and the erasure does not meet: the digests of the words find it.
+        Session.objects.filter(pk=changed.pk).update(title="renamed")
+        assert office.erase(ADDRESS).state == "done"
+        assert checks.find_unrepeated_erasures(connection) == []
+    assert Body.objects.filter(entry=position).exists()
+    assert bytes_file.exists()
+    assert not ErasureRequest.objects.exists()
+    (sentence,) = checks.find_unrepeated_erasures(connection)
+    assert "manage.py replay_erasures" in sentence
+    assert sentence in checks.find_unsafe_start_reasons(connection)
+
+    call_command("replay_erasures")
+
+    assert checks.find_unrepeated_erasures(connection) == []
+    assert find_rows() == []
+    assert not bytes_file.exists()
+    assert Body.objects.filter(entry=free).exists()
+    changed.refresh_from_db()
+    assert changed.title == "[erased]"
+    executed = Entry.objects.filter(kind="erasure.executed", facts__contains='"replayed":true')
+    assert executed.count() == 1
+    assert find_traces(own_folder) == []
+    assert erasure_replay.replay_erasures() == []
+
+
+def test_a_cut_line_of_the_erasure_journal_is_skipped(office: Office) -> None:
+    office.erase(ADDRESS)
+    path = erasure_journal.journal_path()
+    assert path == settings.GATEBOOK_ERASURE_JOURNAL
+    path.write_bytes(path.read_bytes() + b'{"v":1,"line":"bod')
+    office.erase("another")
+    assert [line["line"] for line in erasure_journal.read_lines()] == ["request", "executed"] * 2
+    assert len(erasure_replay.read_journalled_erasures()) == 2
+    path.unlink()
+    assert erasure_replay.count_unjournalled_erasures() == 2

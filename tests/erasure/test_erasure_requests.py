@@ -1,0 +1,257 @@
+"""A second administrator confirms an erasure; holds win; persons, sessions and killed runs."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import DatabaseError, IntegrityError, connection, transaction
+
+from accounts.models import Membership, Project
+from accounts.people import ensure_pseudonym
+from db.errors import ChangeRefused
+from erasure import erasure_journal, erasure_requests, person_erasure
+from erasure.models import ErasureRequest
+from journal import entries
+from journal.models import Body, Entry
+from notifications.models import NotificationChannel
+from sessions.models import Message, ObservedFact, Session
+from tests.erasure.conftest import ADDRESS, TRACE, Office, run_all
+from tests.erasure.test_erased_everywhere import find_rows
+
+
+def append_body(office: Office, words: str, session: Any = None, **columns: Any) -> int:
+    draft = entries.Draft(
+        **{
+            "project": office.world.project.id,
+            "source": "deploy-7",
+            "event_id": entries.keyed_digest(words, str(Entry.objects.count())),
+            "kind": "session.described",
+            "lane": "evidence",
+            "actor": "agent:1",
+            "text": entries.dump_sorted_json({"text": words}),
+            "session": session,
+            **columns,
+        }
+    )
+    return entries.append_entries([draft], 1_700_000_000_000_000)[0].position
+
+
+def has_body(position: int) -> bool:
+    return Body.objects.filter(entry=position).exists()
+
+
+def test_only_a_second_administrator_confirms_what_the_preview_showed(office: Office) -> None:
+    position = append_body(office, f"for {ADDRESS}")
+    row = office.request(ADDRESS)
+    shown = erasure_requests.digest_counts(row)
+    with pytest.raises(ChangeRefused, match="Another administrator confirms it"):
+        erasure_requests.confirm_erasure(row.pk, office.first, shown)
+    with pytest.raises(ChangeRefused, match="You do not administer"):
+        erasure_requests.confirm_erasure(row.pk, office.world.reviewer, shown)
+    with pytest.raises(ChangeRefused, match="preview has changed"):
+        erasure_requests.confirm_erasure(row.pk, office.second, "0" * 32)
+    run_all()
+    assert has_body(position)
+    assert not erasure_journal.journal_path().exists()
+
+    stored = ErasureRequest.objects.filter(pk=row.pk)
+    by_first = {"confirmed_by": office.first, "confirmed_at_us": 9, "state": "confirmed"}
+    by_reviewer = {**by_first, "confirmed_by": office.world.reviewer}
+    for values, law in (
+        (by_first, "erasure_is_confirmed_by_a_second_person"),
+        (by_reviewer, "erasure_is_confirmed_by_an_administrator"),
+        ({"state": "running"}, "erasure_moves_forward"),
+        ({"reason": "another"}, "erasure_request_never_changes"),
+        ({"words": ["another"]}, "erasure_request_never_changes"),
+    ):
+        with pytest.raises(IntegrityError, match=law), transaction.atomic():
+            stored.update(**values)
+    with pytest.raises(DatabaseError, match="never_deleted"), transaction.atomic():
+        stored.delete()
+
+    assert office.confirm(row).state == "done"
+    assert not has_body(position)
+    requested = Entry.objects.get(kind="erasure.requested")
+    confirmed = Entry.objects.get(kind="erasure.confirmed")
+    assert (requested.actor, confirmed.actor) == tuple(
+        ensure_pseudonym(user) for user in (office.first, office.second)
+    )
+    assert requested.position < confirmed.position < Entry.objects.latest("position").position
+    lines = list(erasure_journal.read_lines())
+    assert [line["line"] for line in lines] == ["request", "bodies", "executed"]
+    assert TRACE not in erasure_journal.journal_path().read_bytes()
+
+
+def test_a_hold_wins_until_it_is_released(office: Office) -> None:
+    other = office.world.write(Session)
+    held = append_body(office, f"to {ADDRESS}", other.id)
+    about_case = append_body(office, f"case-4711 of {ADDRESS}")
+    free = append_body(office, f"from {ADDRESS}", office.world.session.id)
+    holds = [
+        erasure_requests.set_legal_hold(
+            office.first, office.world.project, reason="case 12", session=other
+        ),
+        erasure_requests.set_legal_hold(
+            office.first, office.world.project, reason="case 13", words=["case-4711"]
+        ),
+    ]
+    row = office.request(ADDRESS)
+    assert row.counts["bodies"] == {"rows": 1, "held": 2, "kept": 0}
+    row = office.confirm(row)
+    assert row.erased_counts["bodies"] == {"rows": 1, "held": 2, "kept": 0}
+    assert [has_body(position) for position in (held, about_case, free)] == [True, True, False]
+    for hold in holds:
+        erasure_requests.release_legal_hold(hold.pk, office.world.project, office.second)
+    with pytest.raises(ChangeRefused, match="already released"):
+        erasure_requests.release_legal_hold(holds[0].pk, office.world.project, office.second)
+    office.erase(ADDRESS)
+    assert [has_body(position) for position in (held, about_case)] == [False, False]
+
+
+def test_a_word_is_not_erased_within_another_word(office: Office) -> None:
+    kept = append_body(office, "annual report, also Johanna's and q7xkvz2")
+    erased = append_body(office, "Ask ANN about it")
+    assert office.erase("ann", "q7xkvz").erased_counts["bodies"]["rows"] == 1
+    assert [has_body(kept), has_body(erased)] == [True, False]
+
+
+def test_a_session_loses_all_of_its_texts_and_no_other_does(office: Office) -> None:
+    world = office.world
+    session, other = (
+        world.write(Session, title=f"{name} session", labels={"who": name}, cursor=name)
+        for name in ("first", "other")
+    )
+    bodies = [append_body(office, "anything", each.id) for each in (session, other)]
+    for each in (session, other):
+        world.write(ObservedFact, session=each, name="weather", source="radio")
+    row = office.erase(session=session)
+    assert row.state == "done"
+    session.refresh_from_db()
+    other.refresh_from_db()
+    assert (session.title, session.labels, session.cursor) == ("[erased]", {}, "")
+    assert session.key.startswith("[erased ")
+    assert (other.title, other.labels, other.cursor) == ("other session", {"who": "other"}, "other")
+    assert [has_body(position) for position in bodies] == [False, True]
+    names = dict(ObservedFact.objects.values_list("session", "name"))
+    assert names[session.id].startswith("[erased ")
+    assert names[other.id] == "weather"
+
+
+def test_a_person_keeps_only_the_pseudonym(office: Office) -> None:
+    world = office.world
+    person = User.objects.create(
+        username="vera", email=ADDRESS, first_name="Vera", last_name="Q7xkvz-Lind"
+    )
+    person.set_password("slate-lantern-orbit-42")
+    person.save()
+    world.write(Membership, user=person, role="reviewer")
+    pseudonym = ensure_pseudonym(person)
+    voted = append_body(
+        office, "I have seen the invoice.", kind="gate.voted", actor=pseudonym, source="gatebook"
+    )
+    text = entries.dump_sorted_json({"kind": "admin.member_added", "username": "vera"})
+    added = append_body(office, "vera", text=text)
+    named = append_body(office, "Vera  Q7xkvz-Lind asked")
+    other = append_body(office, "the vera of a plant is green")
+    world.write(NotificationChannel, person=person, target=ADDRESS, kind="email", enabled=True)
+    world.write(Message, from_user=person)
+
+    row = office.request(person=person)
+    assert row.counts["bodies"]["rows"] >= 3
+    row = office.confirm(row)
+    person.refresh_from_db()
+    assert row.state == "done"
+    assert (person.username, person.email, person.get_full_name()) == (pseudonym, "", "")
+    assert not person.is_active
+    assert not Membership.objects.filter(user=person).exists()
+    assert not person.has_usable_password()
+    assert [has_body(position) for position in (voted, added, named, other)] == [
+        *[False, False, False],
+        True,
+    ]
+    assert find_rows() == []
+    assert not NotificationChannel.objects.filter(person=person, enabled=True).exists()
+
+
+def test_reasons_of_decisions_stay_if_the_request_keeps_them(office: Office) -> None:
+    person = User.objects.create(username="vera")
+    pseudonym = ensure_pseudonym(person)
+    voted = append_body(office, "Seen.", kind="gate.voted", actor=pseudonym, source="gatebook")
+    note = append_body(office, "Note.", kind="incident.noted", actor=pseudonym, source="gatebook")
+    row = office.erase(person=person, keeps_decisions=True)
+    assert [has_body(voted), has_body(note)] == [True, False]
+    assert row.erased_counts["bodies"]["kept"] == 1
+
+
+def test_the_last_administrator_of_a_project_is_not_erased(office: Office) -> None:
+    alone = User.objects.create(username="alone")
+    project = office.world.write(Project)
+    office.world.write(Membership, project=project, user=alone, role="administrator")
+    office.world.write(Membership, project=office.world.project, user=alone)
+    with pytest.raises(ChangeRefused, match=f"last administrator of {project.name}"):
+        person_erasure.check_erasable_person(alone)
+
+
+KILLED = """
+import django; django.setup()
+import time
+from erasure import erasure_runner
+erasure_runner.BATCH_ROWS = 3
+erase = erasure_runner.erase_matches
+def slow(*given):
+    erase(*given)
+    time.sleep(0.2)
+erasure_runner.erase_matches = slow
+print("begins", flush=True)
+erasure_runner.run_erasures()
+"""
+
+
+def database_url() -> str:
+    values = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{values['NAME']}"
+    return f"postgres://{values['USER']}@{quote(str(values['HOST']), safe='')}/{values['NAME']}"
+
+
+def test_a_run_that_is_killed_continues(office: Office, own_folder: Path) -> None:
+    positions = [append_body(office, f"{number} {ADDRESS}") for number in range(30)]
+    row = office.request(ADDRESS)
+    erasure_requests.confirm_erasure(row.pk, office.second, erasure_requests.digest_counts(row))
+    pepper = settings.GATEBOOK_PEPPER.hex()
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "DATABASE_URL": database_url(),
+        "GATEBOOK_VAR": str(own_folder),
+        "GATEBOOK_PEPPER": pepper,
+        "GATEBOOK_SECRET_KEY": "k" * 64,
+        "PATH": "/usr/bin:/bin",
+    }
+    connection.close()
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED], env=environment, cwd=settings.BASE_DIR
+    )
+    try:
+        ends = time.monotonic() + 60
+        while Body.objects.filter(entry__in=positions).count() > 24 and time.monotonic() < ends:
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    left = Body.objects.filter(entry__in=positions).count()
+    assert 0 < left <= 24
+    row.refresh_from_db()
+    assert row.state == "running"
+    run_all()
+    row.refresh_from_db()
+    assert row.state == "done"
+    assert row.erased_counts["bodies"]["rows"] == len(positions)
+    assert find_rows() == []
