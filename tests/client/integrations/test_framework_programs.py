@@ -4,6 +4,7 @@ Six processes of each framework are killed, and twenty by `make test-agents` (TE
 """
 
 import itertools
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from tests.client.integrations.mail_project import PYTHON, MailAgent, call, make_mail_project
 from tests.config.server import Server
+from tests.evaluation.test_demo_agent import rule
 
 PAGES = ["pydantic-ai", "openai-agents", "langgraph", "mcp-session", "inspect", "claude-agent-sdk"]
 pytestmark = [
@@ -154,6 +156,50 @@ def test_without_gatebook_no_tool_is_called(agent: MailAgent) -> None:
     assert "401" in output
     assert agent.marks in ([], ["turn-0"])
     assert agent.outbox == []
+
+
+def rule_on_every_gate(agent: MailAgent) -> int:
+    """Approve all gates that wait; return their number."""
+    gates = agent.project.agent.get("/gates").json()["items"]
+    waiting = [gate["id"] for gate in gates if gate["status"] == "pending"]
+    for gate in waiting:
+        rule(agent.project.server, gate, f"{agent.project.name}-rita", "approve", "agreed")
+    return len(waiting)
+
+
+@pytest.mark.parametrize("agent", ["claude-agent-sdk"], indirect=True)
+def test_of_two_held_calls_in_one_turn_the_second_is_made_again(agent: MailAgent) -> None:
+    """Claude Code keeps one deferred call; the model reads that the other one waits."""
+    other = {"to": "press", "text": "And a photo"}
+    first = [TO_PRESS, call("send_mail", "call-3", **other)]
+    agent.script(first, [call("send_mail", "call-4", **other)], "Done")
+    output = agent.run()
+    assert output.count("/approvals/") == 2
+    assert (agent.outbox, agent.list_states()) == ([], ["planned"] * 2)
+    assert rule_on_every_gate(agent) == 2
+    assert agent.run().strip() == "Done"
+    assert agent.outbox == ["press", "press"]
+    assert agent.list_states() == ["acknowledged"] * 2
+    assert agent.project.count_violations() == 0
+
+
+@pytest.mark.parametrize("agent", ["claude-agent-sdk"], indirect=True)
+def test_a_held_call_of_a_subagent_is_done_after_its_approval(agent: MailAgent) -> None:
+    """A subagent cannot be put off: its model reads that the call waits, and ends."""
+    task = {"description": "Mail", "prompt": "You help with mails. Tell the press."}
+    begin = {**task, "subagent_type": "general-purpose"}
+    turns = [{"calls": [TO_PRESS]}, {"text": "It waits"}]
+    (agent.folder / "subagent.json").write_text(json.dumps(turns))
+    agent.script([call("Agent", "agent-1", **begin)], "Not yet")
+    output = agent.run()
+    assert agent.project.wait_for_gate()["page"] in output
+    (effect,) = agent.project.list_effects()
+    assert (effect["call_id"], effect["state"], agent.outbox) == ("call-2", "planned", [])
+    agent.rule("approve")
+    agent.script([call("Agent", "agent-1", **begin)], [call("Agent", "agent-2", **begin)], "Done")
+    assert agent.run(FRESH="-again").strip() == "Done"
+    assert (agent.outbox, agent.list_states()) == (["press"], ["acknowledged"])
+    assert agent.project.count_violations() == 0
 
 
 @pytest.mark.parametrize("agent", ["langgraph"], indirect=True)

@@ -26,6 +26,8 @@ from scripted_mail import Script, load_program, report
 
 from tests.hooks.real.scripted_models import ScriptedModel, Step, ToolCall
 
+SUBAGENT = "You help with mails."  # in the prompt of a subagent, which has a script of its own
+
 
 class MailModel(ScriptedModel):
     """Plays the script, with its ids of calls."""
@@ -47,17 +49,23 @@ class MailModel(ScriptedModel):
         if "did not happen. Make exactly this call again" in json.dumps(request["messages"]):
             call_ids = [identity for identity in call_ids if identity not in missing]
             results = [block for block in results if block["tool_use_id"] not in missing]
-        turn = Script().next_turn(call_ids, [_read_text(block) for block in results])
+        is_subagent = SUBAGENT in json.dumps(request["messages"][0])
+        script = Script("subagent.json" if is_subagent else "script.json")
+        turn = script.next_turn(call_ids, [_read_text(block) for block in results])
         self.call_ids = [
             call["id"] + "-repeated" * (call["id"] in missing) for call in turn["calls"]
         ]
-        calls = [ToolCall(f"mcp__mail__{call['name']}", call["args"]) for call in turn["calls"]]
+        calls = [ToolCall(_name_tool(call["name"]), call["args"]) for call in turn["calls"]]
         self.steps = [Step(turn.get("text", ""), calls)] * 100
         return super().answer_messages(request)
 
     def make_id(self, prefix: str) -> str:
         """Return the next id of the script for a call."""
         return self.call_ids.pop(0) if prefix == "toolu" else super().make_id(prefix)
+
+
+def _name_tool(name: str) -> str:
+    return name if name == "Agent" else f"mcp__mail__{name}"
 
 
 def _read_text(block: dict[str, Any]) -> str:
@@ -70,7 +78,11 @@ def _read_text(block: dict[str, Any]) -> str:
 Path("home").mkdir(exist_ok=True)
 program = load_program()
 with MailModel([]) as model:
-    environment = {"ANTHROPIC_BASE_URL": model.address}
+    # A subagent in the background would go on behind the end of the program.
+    environment = {
+        "ANTHROPIC_BASE_URL": model.address,
+        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    }
     # With a pipe of its own it does not keep the output of a killed process open.
     program.options = replace(program.options, env=environment, stderr=lambda _line: None)
     report(asyncio.run(program.work(*sys.argv[1:3])))

@@ -33,8 +33,8 @@ def mark(word: str) -> None:
 class Script:
     """The scripted model: its next turn is the first whose calls the conversation does not have."""
 
-    def __init__(self) -> None:
-        self.turns: list[dict[str, Any]] = json.loads(Path("script.json").read_text())
+    def __init__(self, file: str = "script.json") -> None:
+        self.turns: list[dict[str, Any]] = json.loads(Path(file).read_text())
 
     def next_turn(self, call_ids: Iterable[str], results: list[str]) -> dict[str, Any]:
         """Return the next turn, and note the results that the model has got."""
