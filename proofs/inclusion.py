@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from db import raw_sql
-from proofs.merkle import TILE_WIDTH, TileReader, build_inclusion_proof, count_tile_hashes
+from proofs.merkle import (
+    TILE_HEIGHT,
+    TILE_WIDTH,
+    TileReader,
+    build_inclusion_proof,
+    count_tile_hashes,
+    hash_node,
+    split_hashes,
+)
 from proofs.models import SealedEntry, TreeHead
 from proofs.tree_store import load_tile
 
@@ -80,3 +88,51 @@ def preload_tiles(log_indexes: Sequence[int], size: int) -> TileReader:
         return tiles[key]
 
     return read_tile
+
+
+class PathBuilder:
+    """Builds many inclusion proofs in one tree; each tile is hashed once."""
+
+    def __init__(self, size: int, read_tile: TileReader) -> None:
+        self.size, self._read_tile = size, read_tile
+        self._levels: dict[tuple[int, int], list[list[bytes]]] = {}
+        self._ranges: dict[tuple[int, int], bytes] = {}
+
+    def build_path(self, index: int) -> list[bytes]:
+        """Return the proof of leaf `index`, as `build_inclusion_proof` does."""
+        path = []
+        start, end = 0, self.size
+        while end - start > 1:
+            middle = start + (1 << (end - start - 1).bit_length() - 1)
+            if index < middle:
+                path.append(self._compute_range(middle, end))
+                end = middle
+            else:
+                path.append(self._compute_range(start, middle))
+                start = middle
+        return path[::-1]
+
+    def _compute_range(self, start: int, end: int) -> bytes:
+        number = end - start
+        if number & (number - 1) == 0:
+            return self._read_node(number.bit_length() - 1, start)
+        key = (start, end)
+        if key not in self._ranges:  # only the right edge of the tree has such ranges
+            middle = start + (1 << (number - 1).bit_length() - 1)
+            self._ranges[key] = hash_node(
+                self._compute_range(start, middle), self._compute_range(middle, end)
+            )
+        return self._ranges[key]
+
+    def _read_node(self, height: int, start: int) -> bytes:
+        level, above = divmod(height, TILE_HEIGHT)
+        index, offset = divmod(start >> (TILE_HEIGHT * level), TILE_WIDTH)
+        key = (level, index)
+        if key not in self._levels:
+            levels = [split_hashes(self._read_tile(level, index))]
+            while len(levels[-1]) > 1:
+                low = iter(levels[-1])
+                pairs = zip(low, low, strict=False)  # a last one without a sibling is left out
+                levels.append([hash_node(left, right) for left, right in pairs])
+            self._levels[key] = levels
+        return self._levels[key][above][offset >> above]

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from journal.models import Entry
-from proofs.inclusion import load_first_head, preload_tiles
+from proofs.inclusion import PathBuilder, load_first_head, preload_tiles
 from proofs.leaf import LEAF_FIELDS, build_leaf
-from proofs.merkle import build_inclusion_proof
 from proofs.models import SealedEntry, TreeHead
 from proofs.signed_note import format_verifier_key
 from proofs.signing_keys import load_signing_keys, to_note_key
@@ -46,9 +45,9 @@ def describe_head(head: TreeHead) -> dict[str, Any]:
 
 
 def prove_entries(head: TreeHead, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of entries that `head` covers, with text and salt. Three queries.
+    """Yield the rows of entries that `head` covers. Two queries.
 
-    Load the entries with `select_related("body")`.
+    Text and salt are those of entries loaded with `select_related("body")`; others withhold them.
     """
     positions = [entry.position for entry in entries]
     sealed = dict(
@@ -56,21 +55,25 @@ def prove_entries(head: TreeHead, entries: Sequence[Entry]) -> Iterator[dict[str
             "entry", "log_index"
         )
     )
-    read_tile = preload_tiles(sorted(sealed.values()), head.size)
+    indexes = sorted(sealed.values())
+    paths = PathBuilder(head.size, preload_tiles(indexes, head.size))
     for entry in entries:
         if entry.position not in sealed:
             continue
         index = sealed[entry.position]
-        body = getattr(entry, "body", None)
-        proof = build_inclusion_proof(index, head.size, read_tile)
-        yield {
+        row = {
             "position": entry.position,
             "log_index": index,
             "entry": build_leaf(read_leaf_values(entry)),
-            "salt": None if body is None else bytes(body.salt).hex(),
-            "text": None if body is None else body.text,
-            "proof": [digest.hex() for digest in proof],
+            "salt": None,
+            "text": None,
+            "proof": [digest.hex() for digest in paths.build_path(index)],
         }
+        if "body" not in entry._state.fields_cache:
+            yield withhold_text(row)
+            continue
+        body = getattr(entry, "body", None)
+        yield row if body is None else row | {"salt": bytes(body.salt).hex(), "text": body.text}
 
 
 def withhold_text(row: dict[str, Any]) -> dict[str, Any]:

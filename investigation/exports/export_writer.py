@@ -13,6 +13,7 @@ import hashlib
 import io
 import tempfile
 import zipfile
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from investigation.query.execute import CompiledQuery
 from investigation.query.parser.ast import QueryError
 from investigation.query.permalink import make_ages_absolute, pin_query
 from journal import settled_position
+from journal.models import Entry
+from proofs import proof_document
+from proofs.models import TreeHead
 
 VERSION: Final = 1
 FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -38,7 +42,9 @@ TYPES: Final = {
     "bundle": "application/zip",
 }
 ENDINGS: Final = {"csv": "csv", "ndjson": "ndjson", "bundle": "zip"}
+MAX_PROOFS: Final = 20_000  # rows of a zip whose entries are proved, the newest ones
 _PIECE: Final = 65_536
+_PROOFS_AT_ONCE: Final = 500
 
 Limit = Callable[[], AbstractContextManager[Any]]
 
@@ -107,7 +113,9 @@ def export_pieces(
     for index in late_indexes(search):
         raise QueryError(0, 0, f"{index.note} Export again when they are indexed.")
     if export.format == "bundle":
-        yield from _bundle_pieces(export, search, _export_rows(export, search, tell, limit))
+        positions = array("q")
+        exported = _export_rows(export, search, tell, limit, positions)
+        yield from _bundle_pieces(export, search, exported, positions)
         return
     names, rows = _column_names(search, export), _export_rows(export, search, tell, limit)
     if export.format == "csv":
@@ -129,8 +137,13 @@ def _column_names(search: CompiledQuery, export: ExportPlan) -> list[str]:
 
 
 def _export_rows(
-    export: ExportPlan, search: CompiledQuery, tell: Callable[[int], None], limit: Limit
+    export: ExportPlan,
+    search: CompiledQuery,
+    tell: Callable[[int], None],
+    limit: Limit,
+    positions: "array[int] | None" = None,
 ) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows in chunks; add the positions of their entries to `positions`."""
     entity, reader, done = search.entity.name, Reader.of_context(search.context), 0
     if search.query.grouping is not None:
         with limit():
@@ -151,6 +164,8 @@ def _export_rows(
             if chunk is None:
                 return
             json_rows = [result_columns.row_to_json(entity, row, reader) for row in chunk]
+        if positions is not None:
+            positions.extend(row.opened_position for row in chunk)
         done += len(json_rows)
         tell(done)
         yield json_rows
@@ -198,7 +213,10 @@ class _ZipBuffer(io.RawIOBase):
 
 
 def _bundle_pieces(
-    export: ExportPlan, search: CompiledQuery, rows: Iterator[list[dict[str, Any]]]
+    export: ExportPlan,
+    search: CompiledQuery,
+    rows: Iterator[list[dict[str, Any]]],
+    positions: "array[int]",
 ) -> Iterator[bytes]:
     out, number = _ZipBuffer(), 0
     hashes: dict[str, Any] = {}
@@ -227,12 +245,37 @@ def _bundle_pieces(
         with file.open("query.txt", "w") as part:
             kept.add(part, f"{export.text}\n".encode())
         hashes["query.txt"] = kept.to_json()
+        head = proof_document.load_covering_head(export.position)
+        if head is not None and positions:
+            kept = _PartDigest()
+            with file.open("proof.json", "w", force_zip64=True) as part:
+                for piece in _proof_pieces(export.project, head, positions):
+                    kept.add(part, piece)
+                    yield out.fetch()
+            hashes["proof.json"] = kept.to_json()
         file.writestr(
             "about.json",
             orjson.dumps(_about_json(export, search, number, hashes), option=orjson.OPT_INDENT_2),
         )
         yield out.fetch()
     yield out.fetch()
+
+
+def _proof_pieces(project: Project, head: TreeHead, positions: "array[int]") -> Iterator[bytes]:
+    """Yield proof.json: the entry that each row is about, or that opened it, with its proof.
+
+    Bodies are withheld: the columns of an export are what the person asked for.
+    """
+    described = orjson.dumps(proof_document.describe_head(head))
+    yield described[:-1] + b',"entries":['
+    chosen, separator = sorted(set(positions[:MAX_PROOFS])), b"\n"
+    for start in range(0, len(chosen), _PROOFS_AT_ONCE):
+        part = chosen[start : start + _PROOFS_AT_ONCE]
+        entries = Entry.objects.filter(project=project.id, position__in=part).order_by("position")
+        for row in proof_document.prove_entries(head, list(entries)):
+            yield separator + orjson.dumps(row)
+            separator = b",\n"
+    yield b'],\n"erased":[]}\n'
 
 
 def _pinned_query(export: ExportPlan) -> str | None:

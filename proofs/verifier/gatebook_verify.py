@@ -1892,13 +1892,20 @@ def verify_bundle(
 
 
 def _check_sums(file: zipfile.ZipFile, report: Report) -> None:
-    if "SHA256SUMS" not in file.namelist():
-        return
+    """Compare the members with SHA256SUMS of a session, or about.json of an export."""
     sums = {}
-    for line in file.read("SHA256SUMS").decode(errors="replace").splitlines():
-        digest, _, name = line.partition("  ")
-        sums[name] = digest
-    names = set(file.namelist()) - {"SHA256SUMS"}
+    if "SHA256SUMS" in file.namelist():
+        for line in file.read("SHA256SUMS").decode(errors="replace").splitlines():
+            digest, _, name = line.partition("  ")
+            sums[name] = digest
+    elif "about.json" in file.namelist():
+        listed = read_json(file.read("about.json"), "about.json").get("files")
+        if not isinstance(listed, dict):
+            raise Unusable("about.json of the export lists no files.")
+        sums = {
+            name: str(part.get("sha256")) for name, part in listed.items() if isinstance(part, dict)
+        }
+    names = set(file.namelist()) - {"SHA256SUMS", "about.json"}
     for name in sorted(names | sums.keys()):
         if name not in names:
             report.add(Finding("missing", "member", f"{name} is not in the bundle"))
@@ -1908,7 +1915,9 @@ def _check_sums(file: zipfile.ZipFile, report: Report) -> None:
                 while piece := member.read(1 << 20):
                     computed.update(piece)
             if computed.hexdigest() != sums.get(name):
-                report.add(Finding("modified", "member", f"{name} differs from SHA256SUMS"))
+                report.add(
+                    Finding("modified", "member", f"{name} has another hash than the bundle states")
+                )
 
 
 def _compare_shown(shown: dict[str, Any], document: dict[str, Any], report: Report) -> None:
