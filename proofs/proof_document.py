@@ -10,7 +10,7 @@ from typing import Any, Final
 from journal.models import Entry
 from proofs.inclusion import PathBuilder, load_first_head, preload_tiles
 from proofs.leaf import LEAF_FIELDS, build_leaf
-from proofs.models import SealedEntry, TreeHead
+from proofs.models import Anchor, SealedEntry, TreeHead
 from proofs.signed_note import format_verifier_key
 from proofs.signing_keys import load_signing_keys, to_note_key
 
@@ -31,8 +31,12 @@ def load_covering_head(last_position: int) -> TreeHead | None:
 
 
 def describe_head(head: TreeHead) -> dict[str, Any]:
-    """Return the head of a proof file: note, number and keys. One query."""
+    """Return the head of a proof file: note, number, keys, anchors. Two queries.
+
+    Receipts of anchors name places inside the installation, so they are left out.
+    """
     keys = load_signing_keys()
+    anchors = Anchor.objects.filter(tree_head=head, error="").order_by("name")
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -41,6 +45,7 @@ def describe_head(head: TreeHead) -> dict[str, Any]:
         "head": head.note,
         "keys": [format_verifier_key(to_note_key(key)) for key in keys],
         "endorsements": [key.endorsement for key in keys if key.endorsement],
+        "anchors": list(anchors.values("name", "kind", "anchored_at_us")[:100]),
     }
 
 

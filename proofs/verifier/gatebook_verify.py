@@ -697,7 +697,7 @@ def check_part(
     for start in range(first, end, BLOCK):
         stop = min(start + BLOCK, end)
         computed = hashes[start - first : stop - first]
-        stored = tiles.get(start // BLOCK, b"")
+        stored = tiles.get(start // BLOCK, b"")[: (stop - start) * 32]  # it may have grown
         if stored == b"".join(computed):
             leaves = computed
         else:
@@ -1292,6 +1292,8 @@ class DatabaseOptions:
 def verify_database(database: Database, options: DatabaseOptions) -> Report:
     """Check every sealed entry, body, tile and tree head of a database."""
     report = Report("database")
+    # The tree may grow during the run: heads are read before the size that they cannot exceed.
+    largest = database.heads("ORDER BY size DESC, id DESC")
     size = database.number("SELECT max(log_index) + 1 FROM proofs_sealedentry")
     tiled = database.rows(
         'SELECT "index", length(hashes) FROM proofs_tile WHERE level = 0'
@@ -1303,7 +1305,7 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
     _check_head_rows(database, report)
     origin = _find_origin(database)
     outside, beyond = _sort_outside(options.outside, origin, keys, size, report)
-    beyond = [*database.heads("WHERE size > ? ORDER BY id DESC", (size,)), *beyond]
+    beyond = [*(head for head in largest if head.size > size), *beyond]
     if options.resume is not None and options.resume.exists():
         _load_resume(check, options.resume, origin, size)
     if check.next_index == 0:
@@ -1328,17 +1330,16 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
         progress.clear()
     check.finish(size, beyond)
     _check_places(check, size, report)
-    _check_tail(database, check, options, report)
+    _check_tail(database, options, report)
     _check_sequences(database, report)
     changed = sum(1 for leaf in check.leaves if leaf.computed)
     report.counts["ok"] = max(check.present - changed - report.faulty_bodies, 0)
-    newest = database.heads("ORDER BY id DESC")
     report.facts |= {
         "origin": origin,
         "size": size,
         "heads": check.heads_read,
         "key": [str(key) for key in keys or []],
-        "newest_head": newest[0].number if newest else None,
+        "newest_head": largest[0].number if largest else None,
     }
     if options.resume is not None:
         options.resume.unlink(missing_ok=True)
@@ -1486,7 +1487,9 @@ def _load_resume(check: JournalCheck, path: Path, origin: str, size: int) -> Non
 def _check_places(check: JournalCheck, size: int, report: Report) -> None:
     """Name entries that stand among the sealed ones and were never sealed."""
     database = check.database
-    last = database.number("SELECT max(entry_id) FROM proofs_sealedentry")
+    last = database.number(
+        "SELECT max(entry_id) FROM proofs_sealedentry WHERE log_index < ?", (size,)
+    )
     number = database.number("SELECT count(*) FROM journal_entry WHERE position <= ?", (last,))
     if number <= check.present:
         return
@@ -1508,12 +1511,10 @@ def _check_places(check: JournalCheck, size: int, report: Report) -> None:
         )
 
 
-def _check_tail(
-    database: Database, check: JournalCheck, options: DatabaseOptions, report: Report
-) -> None:
-    last = database.number("SELECT max(entry_id) FROM proofs_sealedentry")
+def _check_tail(database: Database, options: DatabaseOptions, report: Report) -> None:
     number, oldest = database.rows(
-        "SELECT count(*), min(received_us) FROM journal_entry WHERE position > ?", (last,)
+        "SELECT count(*), min(received_us) FROM journal_entry WHERE position >"
+        " (SELECT coalesce(max(entry_id), 0) FROM proofs_sealedentry)"
     )[0]
     if not number:
         return

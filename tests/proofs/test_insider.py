@@ -107,6 +107,23 @@ def list_places(report: Report) -> list[tuple[str, str, int | None, int | None]]
     return [(row.finding, row.what, row.first, row.last) for row in report.findings]
 
 
+def test_a_tree_that_grows_during_the_run_has_no_faults(
+    head: TreeHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = gatebook_verify.Database.tiles
+
+    def grow(database: Any, *given: int) -> dict[int, bytes]:
+        monkeypatch.undo()
+        project = new_project()
+        entries.append_entries([draft(f"l{n}", project=project) for n in range(9)], NOW_US)
+        seal_entries()
+        return read(database, *given)
+
+    monkeypatch.setattr(gatebook_verify.Database, "tiles", grow)
+    assert verify_here().counts == {"ok": SIZES[-1]}
+    assert verify_here().counts == {"ok": SIZES[-1] + 9}
+
+
 def test_a_changed_byte_of_an_entry_is_named(head: TreeHead) -> None:
     change_entry(7)
     report = verify_here()

@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
+from pytest_django import Settings
 
 from journal import entries
 from proofs import merkle
@@ -75,13 +76,18 @@ def test_the_file_verifies_a_database_without_gatebook(
     assert (code, "is not a file" in report["error"]) == (gatebook_verify.IS_UNUSABLE, True)
 
 
-def test_manage_py_verify_runs_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manage_py_verify_runs_the_same_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: Settings
+) -> None:
     started: list[Any] = []
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         started.append((command, options["env"]["DATABASE_URL"]))
         return subprocess.CompletedProcess(command, 4)
 
+    anchor = tmp_path / "heads"
+    anchor.write_text("a note")
+    settings.GATEBOOK_ANCHORS = f"file:{anchor}; file:{tmp_path}/none-yet"
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(SystemExit) as stopped:
         call_command("verify", "--json", "--head", "a.note", "--head", "b.note", "--jobs", "2")
@@ -89,7 +95,8 @@ def test_manage_py_verify_runs_the_same_file(monkeypatch: pytest.MonkeyPatch) ->
     [(command, address)] = started
     assert command[1:3] == [str(FILE), "database"]
     assert command[3:] == [
-        *("--jobs", "2", "--max-lag", "60", "--head", "a.note", "--head", "b.note", "--json"),
+        *("--jobs", "2", "--max-lag", "60", "--head", "a.note", "--head", "b.note"),
+        *("--anchor", str(anchor), "--json"),
     ]
     monkeypatch.undo()
     assert address == verify.describe_database()

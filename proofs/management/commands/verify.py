@@ -13,6 +13,7 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand
 from django.db import connection
 
+from proofs.anchors.anchor_settings import load_anchor_settings
 from proofs.verifier import gatebook_verify
 
 _VALUES: Final = ("jobs", "resume", "max_lag")
@@ -25,7 +26,8 @@ class Command(BaseCommand):
 
     help = (
         "Checks every sealed entry, body, tile and tree head of the database. --head and --anchor"
-        " compare it with tree heads kept elsewhere. Exit codes: 0 integrity holds, 1 broken, 2"
+        " compare it with tree heads kept elsewhere; without --anchor, with the installation's own"
+        " anchor files. Exit codes: 0 integrity holds, 1 broken, 2"
         " nothing proved, 3 a producer's gaps (--complete), 4 sealing is behind."
     )
     requires_system_checks = []
@@ -43,11 +45,20 @@ class Command(BaseCommand):
         for name in _LISTS:
             for value in options[name]:
                 command += [f"--{name}", value]
+        for path in list_anchor_files() if not options["anchor"] else []:
+            command += ["--anchor", str(path)]
         command += [f"--{name.replace('_', '-')}" for name in _FLAGS if options[name]]
         environment = {**os.environ, "DATABASE_URL": describe_database()}
         connection.close()
         # Not as an argument: lists of processes show those, and the address has the password.
         sys.exit(subprocess.run(command, env=environment, check=False).returncode)
+
+
+def list_anchor_files() -> list[Path]:
+    """Return the anchor files of this installation that hold tree heads."""
+    targets = load_anchor_settings().targets
+    files = [Path(target.address) for target in targets if target.kind == "file"]
+    return [path for path in files if path.is_file() and path.stat().st_size]
 
 
 def describe_database() -> str:
