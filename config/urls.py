@@ -18,6 +18,7 @@ urlpatterns = [
     path("", include("hooks.repositories.page_urls")),
     path("erasure/", include("erasure.urls")),
     path("", include("proofs.urls")),
+    path("", include("proofs.proof_urls")),
     path("", include("pages.urls")),
 ]
 

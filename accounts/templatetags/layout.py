@@ -40,6 +40,7 @@ MAIN_NAV = (
     NavItem("Policies", "policies", key="l", also=("/approvals/policies/",)),
     NavItem("Tools", "tools", key="t"),
     NavItem("Code hosts", "code_hosts", also=("/code-hosts/",)),
+    NavItem("Proofs", "proofs", also=("/proofs/",)),
 )
 _COUNT_OF_KEY = {"a": "waiting", "b": "stuck"}
 

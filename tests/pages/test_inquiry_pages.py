@@ -325,6 +325,7 @@ def test_every_url_with_an_id_of_another_project_is_not_found(
             "resolve",
             "resolve_confirm",
         ),
+        *("proof", "proof_file"),
     }
     assert not set(own["effect"]) & set(foreign["effect"])
     for handle in map(

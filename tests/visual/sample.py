@@ -543,6 +543,8 @@ def list_pages(sample: Sample) -> list[PageAddress]:
     add("incident-add", "dan", url_of("add_to_incident"), f"thing={effect['timeout']}")
     add("journal", "dan", url_of("journal"))
     add("journal-entry", "dan", url_of("journal"), "at=40")
+    add("proofs", "rita", url_of("proofs"))
+    add("proof-of-entry", "rita", url_of("proof", 40))
     add("journal-erase", "dan", url_of("erase_body", 40))
 
     add("stuck", "rita", url_of("stuck"))
