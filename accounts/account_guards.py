@@ -224,13 +224,13 @@ _GUARDS: Final = (
         moment="BEFORE",
     ),
     RowGuard(
-        "pseudonym_goes_only_with_an_erasure",
+        # An erased person keeps the row: the erasure takes their name from the account.
+        "pseudonym_is_never_deleted",
         "accounts_person",
         "DELETE",
-        "NOT EXISTS (SELECT 1 FROM {schema}journal_entry entry"
-        " WHERE entry.kind IN ('erasure.requested', 'erasure.executed')"
-        " AND entry.lane = 'system' AND {fact:person} = OLD.pseudonym)",
-        "a pseudonym goes only after an erasure.requested names it",
+        "",
+        "a pseudonym is never deleted: another person could get it",
+        moment="BEFORE",
     ),
 )
 

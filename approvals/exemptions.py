@@ -11,7 +11,7 @@ use, the revocation and the end are in the journal.
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -130,7 +130,12 @@ def create_exemption(
         **globs_by_scope,
     )
     kind = "exemption.granted"
-    facts: dict[str, Any] = {"ends_at_us": ends_at_us, **_password_facts(password_for)}
+    facts: dict[str, Any] = {
+        "ends_at_us": ends_at_us,
+        "scope": digest_scope(globs_by_scope),
+        "password_at_us": password_at_us,
+        **_password_facts(password_for),
+    }
     if minimum > 1:
         kind, facts = "exemption.requested", {**facts, "minimum": minimum}
     exemption.opened_position = _record_exemption_entry(
@@ -141,6 +146,11 @@ def create_exemption(
     if minimum == 1:
         _put_in_force(exemption, now)
     return exemption
+
+
+def digest_scope(globs_by_scope: Mapping[str, str]) -> str:
+    """Return the journal's keyed digest of an exemption's globs."""
+    return entries.keyed_digest("scope", *(globs_by_scope[name] for name in EXEMPTION_SCOPES))
 
 
 def compute_exemption_code(*parts: object) -> str:
@@ -182,6 +192,7 @@ def confirm_exemption_grant(
     facts = {
         "ends_at_us": locked.ends_at_us,
         "people": valid_votes,
+        "password_at_us": password_at_us,
         **_password_facts(password_for),
     }
     _create_vote(
@@ -281,9 +292,10 @@ def end_exemption(exemption: Exemption, user: User) -> bool:
     unrevoked = Exemption.objects.filter(
         pk=exemption.pk, revoked_at_us__isnull=True, ends_at_us__gt=now
     )
-    if not unrevoked.update(revoked_at_us=now):
+    if unrevoked.select_for_update().first() is None:
         return False
     _record_exemption_entry(exemption, "exemption.revoked", user, now, {}, {})
+    unrevoked.update(revoked_at_us=now)
     return True
 
 

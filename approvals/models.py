@@ -59,6 +59,8 @@ class Activation(models.Model):
     actor = models.CharField(max_length=64)
     activated_at_us = models.BigIntegerField()
     is_current = models.BooleanField(default=True)
+    # Of policy.activated in the journal; null in rows that are older than the column.
+    position = models.BigIntegerField(null=True)
 
     class Meta:
         constraints = [

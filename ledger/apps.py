@@ -13,7 +13,7 @@ class LedgerConfig(AppConfig):
         from accounts import header_counts
         from db import triggers
         from db.sqlite import planner_statistics
-        from ledger import stops
+        from ledger import control_guards, stops
         from ledger import triggers as ledger_triggers
         from ledger.names.used_names import USED_NAME_TRIGGERS
         from ledger.triggers import ATTEMPT_TRIGGERS
@@ -21,6 +21,7 @@ class LedgerConfig(AppConfig):
         triggers.register_triggers(ATTEMPT_TRIGGERS)
         triggers.register_triggers(ledger_triggers.IMPORTED_EFFECT_TRIGGERS)
         triggers.register_triggers(USED_NAME_TRIGGERS)
+        triggers.register_triggers(control_guards.CONTROL_GUARDS)
         header_counts.register_status_columns(
             has_stops=stops.has_stops, is_stopped=stops.is_project_stopped
         )

@@ -581,6 +581,8 @@ class Tool(models.Model):
     breaker_failures = models.IntegerField(null=True)  # consecutive failures that pause its plans
     breaker_pause_s = models.IntegerField(null=True)
     declared_at = models.DateTimeField(auto_now=True)
+    # Of the project's newest admin.tools_loaded; null in archives and before the first later load.
+    declared_position = models.BigIntegerField(null=True)
 
     class Meta:
         constraints = [

@@ -23,6 +23,7 @@ from db.notify import ALL_LISTENERS, notify_listeners
 from journal import entries
 from ledger.models import Effect, Stop
 from ledger.states import STOP_SCOPES
+from ledger.tools.registry import tool_name_digest
 from sessions.models import Session
 
 MIN_REASON = 3
@@ -154,21 +155,20 @@ def lift_stop(stop: Stop, reason: str, user: User) -> bool:
     checked_reason = _validated_reason(reason)
     lock_exclusive(stop.project_id)
     now = now_us()
-    lifted = Stop.objects.filter(id=stop.id, lifted_at_us__isnull=True).update(
-        lifted_at_us=now, lifted_by=user
+    unlifted = Stop.objects.filter(id=stop.id, lifted_at_us__isnull=True)
+    if not unlifted.exists():
+        return False
+    _record(
+        stop.project_id,
+        "stop.lifted",
+        stop.id,
+        stop.scope,
+        stop.subject,
+        checked_reason,
+        user,
+        now,
     )
-    if lifted:
-        _record(
-            stop.project_id,
-            "stop.lifted",
-            stop.id,
-            stop.scope,
-            stop.subject,
-            checked_reason,
-            user,
-            now,
-        )
-    return bool(lifted)
+    return bool(unlifted.update(lifted_at_us=now, lifted_by=user))
 
 
 def _validated_reason(reason: str) -> str:
@@ -209,6 +209,8 @@ def _record(
 ) -> int:
     identity = UUID(hex=subject) if scope in ("effect", "session", "agent") else None
     facts = {"scope": scope, "thing": identity.hex if identity is not None else ""}
+    if scope == "tool":
+        facts["tool"] = tool_name_digest(subject)
     appended = entries.record_system_entry(
         project,
         kind,

@@ -10,8 +10,10 @@ from django.db import models, transaction
 
 from accounts.models import AgentToken, Membership, Person, TeamMember
 from accounts.people import ensure_pseudonym
+from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
 from db.ids import new_uuid7
 from journal import entries
+from ledger.models import Stop, Tool
 
 Row = Any  # a model's instance
 Facts = dict[str, Any]
@@ -26,7 +28,7 @@ def write_entry(
         kind,
         event_id=columns.pop("event_id", new_uuid7().hex),
         text=orjson.dumps({"kind": kind}).decode(),
-        received_us=1,
+        received_us=columns.pop("received_us", 1),
         facts=entries.dump_sorted_json(facts),
         subject=subject,
         **columns,
@@ -55,11 +57,143 @@ def _team_member(row: Row) -> None:
     write_entry(row.project_id, "admin.team_member_added", row.team_id, facts)
 
 
+def _tool(row: Row) -> None:
+    row.declared_position = _load_tools(row.project_id, more=1)
+
+
+def _load_tools(project: UUID, more: int = 0) -> int:
+    """Write the entry of a load of `more` tools than there are; the tools are of this load."""
+    tools = Tool.objects.filter(project=project)
+    facts = {"tools": tools.count() + more, "before": {}}
+    position = write_entry(project, "admin.tools_loaded", None, facts)
+    tools.update(declared_position=position)
+    return position
+
+
+def _stop(row: Row) -> None:
+    facts = {"scope": row.scope, "thing": "" if row.scope == "tool" else row.subject}
+    row.opened_position = write_entry(
+        row.project_id,
+        "stop.set",
+        row.id,
+        facts,
+        actor=ensure_pseudonym(row.set_by),
+        received_us=row.set_at_us,
+    )
+
+
+def _policy_set(row: Row) -> None:
+    facts = {"version": row.version, "sha256": row.sha256}
+    write_entry(row.project_id, "policy.loaded", row.id, facts, actor=row.loaded_by)
+
+
+def _activation(row: Row) -> None:
+    row.position = write_entry(
+        row.project_id, "policy.activated", row.policy_set_id, {"mode": row.mode}, actor=row.actor
+    )
+
+
+def _exemption(row: Row) -> None:
+    row.opened_position = write_entry(
+        row.project_id,
+        "exemption.requested",
+        row.id,
+        {"ends_at_us": row.ends_at_us, "minimum": row.minimum},
+        actor=ensure_pseudonym(row.granted_by),
+        received_us=row.granted_at_us,
+        session=row.session_id,
+    )
+
+
+def _exemption_vote(row: Row) -> None:
+    row.actor = ensure_pseudonym(row.user)
+    row.position = write_entry(
+        row.exemption.project_id,
+        "exemption.confirmed",
+        row.exemption_id,
+        {"password_at_us": row.password_at_us},
+        actor=row.actor,
+        received_us=row.voted_at_us,
+    )
+
+
+def _gate(row: Row) -> None:
+    facts = {
+        "digest": row.digest,
+        "preconditions": row.preconditions_digest,
+        "requirement": row.requirement_hash,
+        "minimum": row.minimum,
+        "deny_threshold": row.deny_threshold,
+        "decide_by_us": row.decide_by_us,
+        "valid_for_s": row.valid_for_s,
+        "policy_set": "" if row.policy_set_id is None else row.policy_set_id.hex,
+        "rule": row.rule,
+        "risk": row.risk,
+        "reversibility": row.reversibility,
+        "plan": row.plan_position,
+        "step_up": row.step_up,
+        "reason_of_yes": row.reason_of_yes,
+        "self_approval": int(row.self_approval),
+        "on_behalf_of": _pseudonym(row.requester_id),
+        "session_owner": _pseudonym(row.session_owner_id),
+        "agent_owner": _pseudonym(row.agent_owner_id),
+    }
+    row.opened_position = write_entry(
+        row.project_id,
+        "gate.requested",
+        row.id,
+        facts,
+        received_us=row.requested_at_us,
+        session=row.session_id,
+        effect=row.effect_id,
+    )
+
+
+def _pseudonym(user: int | None) -> str:
+    return Person.objects.filter(user=user).values_list("pseudonym", flat=True).first() or ""
+
+
+def _vote(row: Row) -> None:
+    row.actor = ensure_pseudonym(row.user)
+    facts = {
+        "vote": row.answer,
+        "card": row.card_sha256,
+        "shown_version": row.shown_version,
+        "first_shown_us": row.shown_at_us,
+        "step_up": row.step_up,
+        "password_at_us": row.password_at_us,
+        "reason_characters": row.reason_characters,
+        "at_us": row.voted_at_us,
+        "complete": row.view_complete,
+        "team": row.team,
+        **({"own": True} if row.own else {}),
+    }
+    row.position = write_entry(
+        row.project_id,
+        "gate.voted",
+        row.gate_id,
+        facts,
+        actor=row.actor,
+        received_us=row.voted_at_us,
+        event_id=row.id.hex,
+        session=row.gate.session_id,
+        effect=row.gate.effect_id,
+    )
+
+
 # Model -> what writes the entry of a new row, before it is inserted.
 ENTRIES: Final[dict[type[models.Model], Callable[[Row], None]]] = {
+    Activation: _activation,
     AgentToken: _token,
+    Exemption: _exemption,
+    ExemptionVote: _exemption_vote,
+    Gate: _gate,
     Membership: _member,
+    PolicySet: _policy_set,
+    Stop: _stop,
     TeamMember: _team_member,
+    Tool: _tool,
+    Vote: _vote,
 }
 
 
@@ -99,3 +233,51 @@ def remove_members(members: "models.QuerySet[Membership]") -> None:
                 listed.delete()
             _member(member, "admin.member_removed")
             member.delete()
+
+
+def change_tools(tools: "models.QuerySet[Tool]", **columns: Any) -> int:
+    """Change declared tools, as a load of the same project does; return how many."""
+    with transaction.atomic():
+        keys = list(tools.values_list("pk", flat=True))
+        for project in set(tools.values_list("project", flat=True)):
+            _change_tools(project, keys, columns)
+    return len(keys)
+
+
+def _change_tools(project: UUID, keys: list[UUID], columns: Facts) -> None:
+    rows = Tool.objects.filter(project=project)
+    facts = {"tools": rows.count(), "before": {}}
+    position = write_entry(project, "admin.tools_loaded", None, facts)
+    rows.filter(pk__in=keys).update(**columns, declared_position=position)
+    rows.exclude(pk__in=keys).update(declared_position=position)
+
+
+def remove_tools(tools: "models.QuerySet[Tool]") -> None:
+    """Remove declared tools."""
+    with transaction.atomic():
+        for tool in tools:
+            write_entry(tool.project_id, "admin.tools_loaded", None, {"tools": 0, "before": {}})
+            tool.delete()
+
+
+_RULED: Final = ("approved", "denied", "denied_session", "changes_requested")
+
+
+def change_gates(gates: "models.QuerySet[Gate]", **columns: Any) -> int:
+    """Change gates after the entries that the guards require; return how many."""
+    with transaction.atomic():
+        for gate in gates:
+            of_gate = {"session": gate.session_id, "effect": gate.effect_id}
+            status, until = columns.get("status"), columns.get("decide_by_us")
+            if status in _RULED:
+                write_entry(gate.project_id, "gate.ruled", gate.id, {"ruling": status}, **of_gate)
+            elif status is not None:
+                facts = {
+                    "reason": columns.get("reason", gate.reason),
+                    "attempt": columns.get("used_attempt"),
+                }
+                write_entry(gate.project_id, f"gate.{status}", gate.id, facts, **of_gate)
+            if isinstance(until, int):
+                facts = {"decide_by_us": until}
+                write_entry(gate.project_id, "gate.extended", gate.id, facts, **of_gate)
+        return gates.update(**columns)

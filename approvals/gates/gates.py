@@ -76,6 +76,9 @@ def open_gate(
         "risk": severity.risk,
         "reversibility": severity.reversibility,
         "plan": plan_position,
+        "step_up": requirement.step_up,
+        "reason_of_yes": requirement.reason_of_yes,
+        "self_approval": int(requirement.self_approval),
     }
     if parties.on_behalf_of:
         facts["on_behalf_of"] = parties.on_behalf_of
@@ -215,8 +218,8 @@ def use_gate(gate: Gate, attempt: int, received_us: int) -> None:
     A dispatch received before the decision counts as used at the time of the decision.
     """
     now = max(received_us, gate.decided_at_us or 0)
-    change_gate_status(gate, "used", used_at_us=now, used_attempt=attempt, ended_at_us=now)
     _record_gate_entry(gate, "gate.used", now, {"attempt": attempt})
+    change_gate_status(gate, "used", used_at_us=now, used_attempt=attempt, ended_at_us=now)
 
 
 def close_gate(
@@ -234,9 +237,10 @@ def close_gate(
         if gate.decided_at_us is not None or status in ("expired", "cancelled")
         else {"decided_at_us": now}
     )
-    change_gate_status(gate, status, votes=votes, ended_at_us=now, reason=reason, **decided)
+    # The entry comes first: a guard refuses a status without one (approval_guards.py).
     if status not in ("denied", "denied_session"):
         _record_gate_entry(gate, f"gate.{status}", now, {"reason": reason, **more_facts}, actor)
+    change_gate_status(gate, status, votes=votes, ended_at_us=now, reason=reason, **decided)
     enqueue_gate_notification(gate, now)
 
 

@@ -194,7 +194,7 @@ def load_policy_set(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> 
     earlier = PolicySet.objects.filter(project=project, name=rules["name"]).aggregate(
         latest=Max("version")
     )
-    policy_set = PolicySet.objects.create(
+    policy_set = PolicySet(
         project=project,
         name=rules["name"],
         version=(earlier["latest"] or 0) + 1,
@@ -212,6 +212,7 @@ def load_policy_set(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> 
     _record_policy_entry(
         policy_set, "policy.loaded", actor, facts, {"name": policy_set.name, "text": text}
     )
+    policy_set.save(force_insert=True)
     return policy_set
 
 
@@ -242,23 +243,26 @@ def activate_policy_set(
     before = load_activation(project)
     if before is not None and (before.policy_set_id, before.mode) == (policy_set.id, mode):
         return before
-    Activation.objects.filter(project=project, is_current=True).update(is_current=False)
-    activation = Activation.objects.create(
-        project=project,
-        policy_set=policy_set,
-        mode=mode,
-        user=user,
-        actor=actor,
-        activated_at_us=now_us(),
-    )
     facts = {
         "version": policy_set.version,
         "mode": mode,
         "mode_before": before.mode if before else "observe",
         "policy_set_before": before.policy_set_id.hex if before else None,
     }
-    _record_policy_entry(policy_set, "policy.activated", actor, facts, {"name": policy_set.name})
-    return activation
+    # The entry comes first: guards refuse other rules without one (approval_guards.py).
+    position = _record_policy_entry(
+        policy_set, "policy.activated", actor, facts, {"name": policy_set.name}
+    )
+    Activation.objects.filter(project=project, is_current=True).update(is_current=False)
+    return Activation.objects.create(
+        project=project,
+        policy_set=policy_set,
+        mode=mode,
+        user=user,
+        actor=actor,
+        activated_at_us=now_us(),
+        position=position,
+    )
 
 
 def load_activation(project: Project) -> Activation | None:
@@ -293,8 +297,8 @@ def _sha256(text: str) -> str:
 
 def _record_policy_entry(
     policy_set: PolicySet, kind: str, actor: str, facts: dict[str, Any], body_fields: dict[str, Any]
-) -> None:
-    record_admin_entry(
+) -> int:
+    return record_admin_entry(
         policy_set.project_id,
         kind,
         actor=actor,

@@ -368,6 +368,7 @@ def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteD
         "proof": "typed_name" if decision.names else ballot.step_up,
         "complete": shown.complete,
         "at_us": voted_at_us,
+        "reason_characters": len(ballot.reason),
     }
     if decision.team:
         facts["team"] = decision.team
@@ -503,8 +504,8 @@ def extend_deadline(
     until = min(max(locked.decide_by_us, at_us) + seconds * US, latest)
     if until <= locked.decide_by_us:
         return VoteResult(locked, ("not_extended", "The maximum of 30 days is reached."))
-    gates.extend_gate(row, locked, until)
     _record_vote_entry(locked, "gate.extended", membership.user, {"decide_by_us": until}, {})
+    gates.extend_gate(row, locked, until)
     return VoteResult(locked)
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from django.db import connection, transaction
 
 from accounts.audit_log import record_admin_entry
 from accounts.models import Project
-from journal.entries import SYSTEM_SOURCE, keyed_digest
+from journal.entries import SYSTEM_SOURCE, dump_sorted_json, keyed_digest
 from ledger import circuit_breakers
 from ledger.models import Tool
 from ledger.states import DEFAULT_DEADLINE_S
@@ -72,19 +73,8 @@ def declare_tools(
     )
     if not change:
         return change
-    before = _deadlines_before(existing, wanted)
-    for name in change.added:
-        Tool.objects.create(project=project, **asdict(wanted[name]))
-    for name in change.changed:
-        tool = existing[name]
-        for column in _COLUMNS:
-            setattr(tool, column, getattr(wanted[name], column))
-        tool.save()
-    Tool.objects.filter(project=project, name__in=change.removed).delete()
-    circuit_breakers.delete_breakers(
-        project.id, existing.keys() - {name for name in wanted if wanted[name].breaker_failures}
-    )
-    record_admin_entry(
+    # The entry comes first: guards refuse other tools without one (ledger/control_guards.py).
+    position = record_admin_entry(
         project.id,
         "admin.tools_loaded",
         actor=actor,
@@ -93,11 +83,40 @@ def declare_tools(
             "added": len(change.added),
             "changed": len(change.changed),
             "removed": len(change.removed),
-            "before": before,
+            "before": _deadlines_before(existing, wanted),
+            "tools": len(wanted),
+            "declared": {
+                tool_name_digest(name): digest_declaration(asdict(wanted[name]))
+                for name in sorted(wanted)
+            },
         },
         words={"tools": [asdict(wanted[name]) for name in sorted(wanted)], **asdict(change)},
     )
+    Tool.objects.filter(project=project, name__in=change.removed).delete()
+    for name in change.added:
+        Tool.objects.create(project=project, declared_position=position, **asdict(wanted[name]))
+    for name in change.changed:
+        tool = existing[name]
+        for column in _COLUMNS:
+            setattr(tool, column, getattr(wanted[name], column))
+        tool.declared_position = position
+        tool.save()
+    unchanged = existing.keys() & wanted.keys() - set(change.changed)
+    Tool.objects.filter(project=project, name__in=unchanged).update(declared_position=position)
+    circuit_breakers.delete_breakers(
+        project.id, existing.keys() - {name for name in wanted if wanted[name].breaker_failures}
+    )
     return change
+
+
+def digest_declaration(columns: Mapping[str, Any]) -> str:
+    """Return the journal's keyed digest of a declaration: 16 hex digits.
+
+    Without the description, from which an erasure may remove words.
+    """
+    deciding = {column: columns[column] for column in _COLUMNS if column != "description"}
+    text = dump_sorted_json(deciding)
+    return keyed_digest("declaration", text)[:16]
 
 
 def tool_name_digest(name: str) -> str:

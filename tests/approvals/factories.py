@@ -7,6 +7,7 @@ from approvals.models import Gate
 from approvals.policies.requirement import Requirement
 from db.clock import now_us
 from ledger.models import Effect
+from tests.rows_with_entries import add_row
 
 
 def gate_of(effect: UUID | str, **columns: Any) -> Gate:
@@ -35,4 +36,4 @@ def gate_of(effect: UUID | str, **columns: Any) -> Gate:
         "requested_at_us": now,
         "decide_by_us": now + 3_600_000_000,
     }
-    return Gate.objects.create(**{**lawful, **columns})
+    return add_row(Gate(**{**lawful, **columns}))

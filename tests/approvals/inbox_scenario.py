@@ -20,6 +20,7 @@ from ledger.models import Effect, Tool
 from ledger.tools import cache
 from tests.api.api_client import Caller
 from tests.pages.people import PASSWORD, Organization
+from tests.rows_with_entries import add_row
 
 RULES = """
 name: basic
@@ -66,8 +67,10 @@ class InboxScenario:
         self, name: str, reversibility: str = "compensable", tool_class: str = "idempotent"
     ) -> None:
         """Declare a tool, so that the worst is not assumed."""
-        Tool.objects.create(
-            project=self.project, name=name, tool_class=tool_class, reversibility=reversibility
+        add_row(
+            Tool(
+                project=self.project, name=name, tool_class=tool_class, reversibility=reversibility
+            )
         )
         cache.clear_tool_cache()
 

@@ -56,6 +56,7 @@ from accounts import people
 from accounts import projects
 from accounts import teams
 from accounts import tokens
+from tests.rows_with_entries import add_row
 with transaction.atomic():
     project = projects.create_project("desk")
     members = {{name: people.add_project_member(project, name, role, {PASSWORD!r}) for name, role in [
@@ -67,7 +68,7 @@ with transaction.atomic():
     for name, kind, undo in [("git.push", "idempotent", "irreversible"), ("deploy.run", "compensable", "compensable"),
         ("issue.close", "idempotent", "reversible"), ("Edit", "idempotent", "reversible"), ("Write", "idempotent", "reversible"),
         ("test.run", "read_only", "read"), ("mail.send", "idempotency_key", "irreversible")]:
-        Tool.objects.create(project=project, name=name, tool_class=kind, reversibility=undo)
+        add_row(Tool(project=project, name=name, tool_class=kind, reversibility=undo))
     policies.activate_policy_set(project, policies.load_policy_set(project, {RULES!r}), "enforce")
     agent = agents.ensure_agent(project, "deploy-7", members["alice"].user)
     print(tokens.issue_token(agent, expires_in=None, actor="gatebook"))

@@ -23,7 +23,7 @@ from approvals.models import Gate
 from approvals.policies.requirement import Requirement
 from approvals.voting.votes import ShownGate
 from approvals.voting.warned_proof import list_warnings, load_request_checks
-from journal import entries
+from tests.rows_with_entries import add_row
 from db.clock import now_us
 from db.ids import new_uuid7
 from ledger import stops
@@ -46,13 +46,12 @@ def open_gates(agent, number, decide_within_s=3600, risk="high"):
             effect = Effect.objects.create(id=new_uuid7(), project=reviewer.project, session=session, agent=agent,
                 effect_key=f"e-{n}", tool="git.push", opened_position=now + n, received_us=now, changed_us=now,
                 intent_digest="v1:" + "0" * 64, permission="pending", permission_basis="policy", permission_ref=gate.hex)
-            entry = entries.record_system_entry(reviewer.project_id, "gate.requested", event_id=gate.hex, text="{}", received_us=now)
-            Gate.objects.create(id=gate, project=reviewer.project, session=session, effect=effect, agent=agent,
-                opened_position=entry.position, plan_position=now, digest="v1:" + "1" * 64,
+            add_row(Gate(id=gate, project=reviewer.project, session=session, effect=effect, agent=agent,
+                plan_position=now, digest="v1:" + "1" * 64,
                 requirement=needed.as_dict(), requirement_hash=needed.hash, risk=risk,
                 reversibility="irreversible", tool="git.push",
                 step_up=needed.step_up, reason_of_yes=needed.reason_of_yes,
-                requested_at_us=now, decide_by_us=now + int(decide_within_s * 1_000_000))
+                requested_at_us=now, decide_by_us=now + int(decide_within_s * 1_000_000)))
             made.append(str(gate))
     return made
 

@@ -18,6 +18,7 @@ from journal.models import Entry
 from ledger.models import Effect, Tool
 from ledger.tools import cache
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.rows_with_entries import add_row
 
 pytestmark = pytest.mark.django_db
 
@@ -113,9 +114,7 @@ def test_the_three_pages_show_the_past_state_and_no_actions(inbox: InboxScenario
 
 @pytest.mark.usefixtures("settled")
 def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(inbox: InboxScenario) -> None:
-    Tool.objects.create(
-        project=inbox.project, name="file.read", tool_class="idempotent", deadline_s=60
-    )
+    add_row(Tool(project=inbox.project, name="file.read", tool_class="idempotent", deadline_s=60))
     cache.clear_tool_cache()
     planned = inbox.plan(tool="file.read")
     inbox.agent.dispatch(planned)

@@ -17,6 +17,7 @@ from ledger.tools import cache
 from tests.api.api_client import code
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.rows_with_entries import change_tools, remove_tools
 
 pytestmark = pytest.mark.django_db
 RULES = """
@@ -57,8 +58,8 @@ def dispatch(inbox: InboxScenario, effect: dict[str, Any]) -> Any:
 
 
 def redeclare_tool(reversibility: str = "reversible", tool_class: str = "idempotent") -> None:
-    Tool.objects.filter(name="note.write").update(
-        reversibility=reversibility, tool_class=tool_class
+    change_tools(
+        Tool.objects.filter(name="note.write"), reversibility=reversibility, tool_class=tool_class
     )
     cache.clear_tool_cache()
 
@@ -100,7 +101,7 @@ def test_permission_by_policy_ends_with_the_declaration_that_earned_it(
     planned = plan(inbox)
     assert planned["answer"] == "proceed"
     if removed:
-        Tool.objects.all().delete()
+        remove_tools(Tool.objects.all())
         cache.clear_tool_cache()
     else:
         redeclare_tool("irreversible")

@@ -26,7 +26,7 @@ from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
 from tests.matrices import keep_core
 from tests.pages.people import PASSWORD
-from tests.rows_with_entries import change_roles
+from tests.rows_with_entries import add_row, change_gates, change_roles, change_tools
 
 pytestmark = pytest.mark.django_db
 REASON: Final = "The release train, INC-204."
@@ -108,8 +108,8 @@ def test_no_way_to_permission_requires_less_than_the_rule(
     for way in ways:
         inbox.declare(f"act.{way}", reversibility)
     # Row 17 of the verdicts: the remote recognises its key, so a used permission serves once more.
-    Tool.objects.filter(name="act.replayed").update(
-        tool_class="idempotency_key", key_window_s=86_400
+    change_tools(
+        Tool.objects.filter(name="act.replayed"), tool_class="idempotency_key", key_window_s=86_400
     )
     cache.clear_tool_cache()
 
@@ -372,40 +372,44 @@ def test_the_schema_keeps_it(inbox: InboxScenario) -> None:
         ),
         (
             "exemption_vote_is_of_an_operator",
-            lambda: ExemptionVote.objects.create(
-                **vote, user=inbox.user("reviewer"), password_at_us=now
-            ),
+            lambda: add_row(ExemptionVote(**vote, user=inbox.user("reviewer"), password_at_us=now)),
         ),
         (
             "exemption_needs_a_recent_password",
-            lambda: ExemptionVote.objects.create(
-                **vote, user=inbox.user("administrator"), password_at_us=now - 301 * US
+            lambda: add_row(
+                ExemptionVote(
+                    **vote, user=inbox.user("administrator"), password_at_us=now - 301 * US
+                )
             ),
         ),
         (
             "exemption_needs_the_code",
-            lambda: ExemptionVote.objects.create(
-                **{**vote, "step_up": "reauth"},
-                user=inbox.user("administrator"),
-                password_at_us=now,
+            lambda: add_row(
+                ExemptionVote(
+                    **{**vote, "step_up": "reauth"},
+                    user=inbox.user("administrator"),
+                    password_at_us=now,
+                )
             ),
         ),
         (
             "exemption_starts_requested",
-            lambda: Exemption.objects.create(
-                project=inbox.project,
-                tool="x",
-                granted_by=inbox.user("operator"),
-                opened_position=1,
-                granted_at_us=now,
-                in_force_at_us=now,
-                ends_at_us=now + US,
+            lambda: add_row(
+                Exemption(
+                    project=inbox.project,
+                    tool="x",
+                    granted_by=inbox.user("operator"),
+                    opened_position=1,
+                    granted_at_us=now,
+                    in_force_at_us=now,
+                    ends_at_us=now + US,
+                )
             ),
         ),
     ]
     planned = inbox.plan("e-1", tool="act", arguments={"n": 1})
     effect = Effect.objects.filter(id=inbox.effect(planned).id)
-    Gate.objects.update(status="cancelled", ended_at_us=now)
+    change_gates(Gate.objects.all(), status="cancelled", ended_at_us=now)
     effect.update(permission="none", permission_basis="cancelled")
     let_go = {
         "permission": "granted",

@@ -12,7 +12,7 @@ from pytest_django import Settings
 from accounts import agents, people, projects
 from accounts.models import Agent, Membership
 from approvals import exemptions
-from approvals.models import Exemption
+from approvals.models import Exemption, ExemptionVote
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
@@ -70,7 +70,10 @@ def test_a_grant_is_in_the_journal_with_its_reason(ada: Membership) -> None:
         exemption.id,
         exemption.opened_position,
     )
-    assert json.loads(granted_entry.facts) == {"ends_at_us": exemption.ends_at_us}
+    facts = json.loads(granted_entry.facts)
+    assert facts.pop("password_at_us") == ExemptionVote.objects.get().password_at_us
+    assert facts.pop("scope") == exemptions.digest_scope(vars(exemption))
+    assert facts == {"ends_at_us": exemption.ends_at_us}
     body = json.loads(Body.objects.get(entry=granted_entry).text)
     assert (body["reason"], body["tool"], body["ref"], body["rule"]) == (
         REASON,

@@ -16,6 +16,7 @@ from db.clock import now_us
 from ledger import stops
 from ledger.models import Effect, Stop
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.rows_with_entries import add_row, change_gates
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +33,7 @@ def gate(inbox: InboxScenario) -> Gate:
 
 
 def update(gate: Gate, **values: Any) -> Callable[[], Any]:
-    return lambda: Gate.objects.filter(id=gate.id).update(**values)
+    return lambda: change_gates(Gate.objects.filter(id=gate.id), **values)
 
 
 def vote(inbox: InboxScenario, gate: Gate, person: str, **values: Any) -> Callable[[], Any]:
@@ -51,7 +52,7 @@ def vote(inbox: InboxScenario, gate: Gate, person: str, **values: Any) -> Callab
         "position": 1,
         "voted_at_us": now,
     }
-    return lambda: Vote.objects.create(**{**fields, **values})
+    return lambda: add_row(Vote(**{**fields, **values}))
 
 
 def approval(gate: Gate) -> dict[str, Any]:
@@ -165,13 +166,15 @@ def test_no_insert_overwrites_a_human_decision(
     vote(
         inbox, inbox.gate(inbox.plan("e-2", arguments={"ref": "topic"})), "reviewer", answer="deny"
     )()
-    Exemption.objects.create(
-        project=inbox.project,
-        tool="git.push",
-        granted_by=inbox.user("reviewer"),
-        opened_position=1,
-        granted_at_us=now_us(),
-        ends_at_us=now_us() + US,
+    add_row(
+        Exemption(
+            project=inbox.project,
+            tool="git.push",
+            granted_by=inbox.user("reviewer"),
+            opened_position=1,
+            granted_at_us=now_us(),
+            ends_at_us=now_us() + US,
+        )
     )
     stop(inbox)
     tables = [
@@ -246,7 +249,7 @@ def test_an_effect_has_one_open_gate(gate: Gate) -> None:
 
 
 def test_a_gate_opens_pending_and_no_self_approval_is_of_high_risk(gate: Gate) -> None:
-    Gate.objects.filter(id=gate.id).update(status="cancelled", ended_at_us=1)
+    change_gates(Gate.objects.filter(id=gate.id), status="cancelled", ended_at_us=1)
     gate.pk, gate.status = Effect.objects.get().id, "approved"
     refused("gate_starts_pending", lambda: gate.save(force_insert=True))
     gate.status, gate.self_approval, gate.risk, gate.step_up = (
@@ -277,10 +280,10 @@ def test_an_exemption_ends(inbox: InboxScenario) -> None:
         "granted_at_us": now,
         "ends_at_us": now + 31 * 24 * 3600 * US,
     }
-    refused("exemption_ends_within_thirty_days", lambda: Exemption.objects.create(**fields))
+    refused("exemption_ends_within_thirty_days", lambda: add_row(Exemption(**fields)))
     fields["ends_at_us"] = now + US
-    refused("exemption_names_a_tool", lambda: Exemption.objects.create(**{**fields, "tool": ""}))
-    made = Exemption.objects.create(**fields)
+    refused("exemption_names_a_tool", lambda: add_row(Exemption(**{**fields, "tool": ""})))
+    made = add_row(Exemption(**fields))
     late = {"used_at_us": made.ends_at_us + 1}
     refused(
         "exemption_is_used_before_it_ends",
@@ -297,12 +300,10 @@ def test_a_stop_names_its_subject_and_the_person_who_lifted_it(inbox: InboxScena
         "scope": "tool",
         "subject": "git.push",
     }
-    Stop.objects.create(**fields)
-    refused(
-        r"subject_is_stopped_once|ledger_stop\.project_id", lambda: Stop.objects.create(**fields)
-    )
-    refused("stop_names_what_it_stops", lambda: Stop.objects.create(**{**fields, "subject": ""}))
-    refused("stop_scope_is_known", lambda: Stop.objects.create(**{**fields, "scope": "planet"}))
+    add_row(Stop(**fields))
+    refused(r"subject_is_stopped_once|ledger_stop\.project_id", lambda: add_row(Stop(**fields)))
+    refused("stop_names_what_it_stops", lambda: add_row(Stop(**{**fields, "subject": ""})))
+    refused("stop_scope_is_known", lambda: add_row(Stop(**{**fields, "scope": "planet"})))
     refused("stop_is_lifted_by_a_person", lambda: Stop.objects.update(lifted_at_us=1))
 
 

@@ -11,6 +11,7 @@ from db.clock import now_us
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_queries import multiply
+from tests.rows_with_entries import change_gates
 from web.templatetags.gatebook import moment
 
 
@@ -43,8 +44,9 @@ def test_the_inbox_is_ordered_by_reversibility_and_deadline(
     gates_of = {
         name: inbox.gate(inbox.plan(name, tool=name, arguments={"of": name})) for name in names
     }
-    Gate.objects.filter(id=gates_of["undeclared"].id).update(
-        decide_by_us=gates_of["drop"].decide_by_us - 60_000_000
+    change_gates(
+        Gate.objects.filter(id=gates_of["undeclared"].id),
+        decide_by_us=gates_of["drop"].decide_by_us - 60_000_000,
     )
     html = rita.page(reverse("inbox"))
     places = {name: html.index(url_of(gate)) for name, gate in gates_of.items()}
@@ -96,8 +98,10 @@ def test_gates_that_ended_without_a_decision_are_one_list(
     )
     past = {"decide_by_us": late.requested_at_us + 1}
     # Requested first and swept last: the list is ordered by when each ended.
-    Gate.objects.filter(id=swept.id).update(status="expired", ended_at_us=now_us() + 10**9, **past)
-    Gate.objects.filter(id=late.id).update(**past)  # the job has yet to run
+    change_gates(
+        Gate.objects.filter(id=swept.id), status="expired", ended_at_us=now_us() + 10**9, **past
+    )
+    change_gates(Gate.objects.filter(id=late.id), **past)  # the job has yet to run
     assert inbox.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
     inbox.answer(denied, "carol", "deny")
     first = rita.page(reverse("inbox"), state="expired")

@@ -22,6 +22,7 @@ from ledger.models import Effect
 from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.pages.sample_data import connect_agent
+from tests.rows_with_entries import change_gates
 
 ALWAYS = "{zone: Europe/Berlin, days: [mon, tue, wed, thu, fri, sat, sun], from: 00:00, to: 24:00}"
 REPEATED = "The same request."
@@ -140,8 +141,11 @@ def test_an_approved_expired_or_foreign_request_is_no_denial(
 ) -> None:
     inbox.answer(ask(inbox, "s-1"), "reviewer")
     late = ask(inbox, "s-2")
-    Gate.objects.filter(id=late.id).update(
-        status="expired", decide_by_us=late.requested_at_us + 1, ended_at_us=now_us()
+    change_gates(
+        Gate.objects.filter(id=late.id),
+        status="expired",
+        decide_by_us=late.requested_at_us + 1,
+        ended_at_us=now_us(),
     )
     gate = ask(inbox, "s-3")
     assert REPEATED not in words(rita, gate)

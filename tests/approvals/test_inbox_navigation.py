@@ -10,6 +10,7 @@ from ledger import stops
 from ledger.models import Tool
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import REASON, Reviewer, url_of
+from tests.rows_with_entries import change_tools
 
 LONG = "".join(f"echo {n}\n" for n in range(40))
 TICKED = 'name="all_read" value="1" checked'
@@ -32,8 +33,8 @@ def test_going_back_loses_neither_the_reason_nor_the_tick(
     assert "words &lt;b&gt;typed&lt;/b&gt; before</textarea>" in page
     assert TICKED in page
     assert TICKED not in Reviewer(inbox, "administrator").page(url_of(gate))
-    Tool.objects.filter(name="git.push").update(
-        reversibility="reversible"
+    change_tools(
+        Tool.objects.filter(name="git.push"), reversibility="reversible"
     )  # another card than the one on the page
     page = rita.page(url_of(gate))
     assert "before</textarea>" in page

@@ -15,6 +15,7 @@ from db.ids import new_uuid7
 from ledger.models import Effect
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.plans import explained
+from tests.rows_with_entries import add_rows
 
 # of a page with a card, an earlier denial and a withdrawal with its reason; a list needs fewer
 MOST = 23
@@ -59,7 +60,7 @@ def multiply(gate: Gate, number: int) -> None:
             )
         )
     Effect.objects.bulk_create(effects, batch_size=200)
-    Gate.objects.bulk_create(gates, batch_size=200)
+    add_rows(gates)
 
 
 @pytest.mark.usefixtures("remembered")

@@ -15,6 +15,7 @@ from journal.models import Entry
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import REASON, Reviewer, url_of
 from tests.pages.people import PASSWORD
+from tests.rows_with_entries import change_tools
 
 
 def test_without_script_every_answer_is_confirmed(gate: Gate, rita: Reviewer) -> None:
@@ -207,7 +208,7 @@ def test_a_tool_declared_again_makes_a_page_stale(
     inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     seen = rita.seen(gate)
-    inbox.project.tools.filter(name="git.push").update(reversibility="irreversible")
+    change_tools(inbox.project.tools.filter(name="git.push"), reversibility="irreversible")
     refused = rita.answer(gate, seen=seen)
     assert refused.status_code == 409
     assert b"Facts of the request" in refused.content

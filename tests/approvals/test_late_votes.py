@@ -19,6 +19,7 @@ from journal.models import Entry
 from ledger.models import Attempt, Tool
 from ledger.tools import cache
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.rows_with_entries import change_tools
 
 pytestmark = pytest.mark.django_db
 EFFECT: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
@@ -110,7 +111,7 @@ def test_planned_again_after_a_first_that_happened_and_a_second_unknown(
     inbox: InboxScenario, tool_class: str, together: bool
 ) -> None:
     """There is no permission to request: the schema refused it, and the agent got a 500."""
-    Tool.objects.filter(project=inbox.project, name="git.push").update(tool_class=tool_class)
+    change_tools(Tool.objects.filter(project=inbox.project, name="git.push"), tool_class=tool_class)
     cache.clear_tool_cache()
     effect = inbox.plan("e-1")
     approved(inbox, inbox.gate(effect))

@@ -19,6 +19,7 @@ from tests.api.api_client import code
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.matrices import keep_core
+from tests.rows_with_entries import add_row
 
 
 def request_push(inbox: InboxScenario, name: str = "reviewer", **fields: Any) -> Gate:
@@ -183,8 +184,8 @@ def test_the_database_refuses_an_approval_of_a_requester(inbox: InboxScenario) -
         pytest.raises((IntegrityError, DatabaseError), match="approver_is_not_a_party"),
         transaction.atomic(),
     ):
-        Vote.objects.create(**fields, answer="approve", own=True)
-    Vote.objects.create(**fields, answer="deny")
+        add_row(Vote(**fields, answer="approve", own=True))
+    add_row(Vote(**fields, answer="deny"))
 
 
 def test_pages_show_the_requester_and_the_source_of_the_name(inbox: InboxScenario) -> None:

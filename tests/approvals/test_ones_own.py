@@ -13,6 +13,7 @@ from db.clock import now_us
 from sessions.models import Session
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
+from tests.rows_with_entries import add_row
 
 pytestmark = pytest.mark.django_db
 OWN = """
@@ -76,20 +77,22 @@ def test_a_self_approval_rule_excludes_the_named_parties(
 def by_hand(inbox: InboxScenario, gate: Gate, name: str, *, own: bool = False) -> None:
     now = now_us()
     with transaction.atomic():
-        Vote.objects.create(
-            project=inbox.project,
-            gate=gate,
-            user=inbox.user(name),
-            actor="p_x",
-            answer="approve",
-            card_sha256="c" * 64,
-            shown_version=1,
-            shown_digest=gate.digest,
-            shown_at_us=now,
-            view_complete=True,
-            position=1,
-            voted_at_us=now,
-            own=own,
+        add_row(
+            Vote(
+                project=inbox.project,
+                gate=gate,
+                user=inbox.user(name),
+                actor="p_x",
+                answer="approve",
+                card_sha256="c" * 64,
+                shown_version=1,
+                shown_digest=gate.digest,
+                shown_at_us=now,
+                view_complete=True,
+                position=1,
+                voted_at_us=now,
+                own=own,
+            )
         )
 
 

@@ -9,6 +9,7 @@ from approvals.models import Gate
 from ledger.models import Attempt, Effect
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_gate_triggers import gate, refused
+from tests.rows_with_entries import change_gates
 
 __all__ = ["gate"]
 pytestmark = pytest.mark.django_db
@@ -162,5 +163,5 @@ def test_a_plan_denied_after_a_rejection_stays_denied(inbox: InboxScenario) -> N
 def test_no_permission_is_granted_while_its_gate_is_open(gate: Gate) -> None:
     forge(permission="none", permission_basis="cancelled")()
     refused("permission_waits_for_its_gate", forge(permission="granted", permission_basis="policy"))
-    Gate.objects.update(status="cancelled", ended_at_us=gate.requested_at_us)
+    change_gates(Gate.objects.all(), status="cancelled", ended_at_us=gate.requested_at_us)
     assert forge(permission="granted", permission_basis="policy")() == 1

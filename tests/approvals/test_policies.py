@@ -19,6 +19,7 @@ from approvals.policies.policies_yaml import DocumentError
 from db import raw_sql
 from db.errors import ChangeRefused
 from journal.models import Body, Entry
+from tests.rows_with_entries import add_row
 
 pytestmark = pytest.mark.django_db
 TEXT = "name: basic\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
@@ -206,12 +207,14 @@ def test_the_schema_refuses_a_second_one_in_force_and_an_unknown_mode(
         project, policies.load_policy_set(project, TEXT), "enforce"
     )
     with pytest.raises(IntegrityError) as refused, transaction.atomic():
-        Activation.objects.create(
-            project=project,
-            policy_set=before.policy_set,
-            mode=mode,
-            actor="tests",
-            activated_at_us=1,
+        add_row(
+            Activation(
+                project=project,
+                policy_set=before.policy_set,
+                mode=mode,
+                actor="tests",
+                activated_at_us=1,
+            )
         )
     assert constraint in str(refused.value) or "approvals_activation.project_id" in str(
         refused.value

@@ -20,6 +20,7 @@ from sessions.models import Session
 from tests.api.api_client import code
 from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
+from tests.rows_with_entries import add_row, change_gates
 
 pytestmark = pytest.mark.django_db
 LEADS = RULES.replace("require: {minimum: 2,", "require: {minimum: 2, teams: [leads],")
@@ -261,7 +262,7 @@ def vote(inbox: InboxScenario, gate: Gate, person: str, **values: Any) -> Callab
         "position": 1,
         "voted_at_us": now,
     }
-    return lambda: Vote.objects.create(**{**fields, **values})
+    return lambda: add_row(Vote(**{**fields, **values}))
 
 
 def approve(gate: Gate) -> Callable[[], Any]:
@@ -271,7 +272,7 @@ def approve(gate: Gate) -> Callable[[], Any]:
         "decided_at_us": now,
         "permission_until_us": now + gate.valid_for_s * US,
     }
-    return lambda: Gate.objects.filter(id=gate.id).update(**values)
+    return lambda: change_gates(Gate.objects.filter(id=gate.id), **values)
 
 
 @pytest.mark.parametrize("how", LEAVING)

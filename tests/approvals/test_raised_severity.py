@@ -21,6 +21,7 @@ from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_batch import ticks_of
 from tests.pages.sample_data import erase_plan
+from tests.rows_with_entries import change_tools
 
 pytestmark = pytest.mark.django_db
 RULES = """
@@ -214,7 +215,7 @@ def test_conditions_cost_no_query_where_a_tool_has_none(
     cache.load_tool(gate.project_id, gate.tool)
     with django_assert_num_queries(1):  # the plan
         policy_inputs.compute_current_severity(gate, effect)  # type: ignore[arg-type]
-    Tool.objects.update(raises=[])
+    change_tools(Tool.objects.all(), raises=[])
     cache.clear_tool_cache()
     cache.load_tool(gate.project_id, gate.tool)
     with django_assert_num_queries(0):

@@ -26,6 +26,7 @@ from tests.approvals.test_inbox_batch import (
     typed,
 )
 from tests.approvals.test_inbox_queries import multiply
+from tests.rows_with_entries import change_gates
 
 STAGING, PRODUCTION = "staging-eu-2", "prod-eu-1"
 
@@ -331,7 +332,7 @@ def test_no_time_is_added_beyond_the_maximum(volumes: list[Gate], rita: Reviewer
     choose(rita, *volumes)
     month_us = 30 * 86_400 * 1_000_000
     for gate in volumes[:2]:
-        Gate.objects.filter(id=gate.id).update(decide_by_us=gate.requested_at_us + month_us)
+        change_gates(Gate.objects.filter(id=gate.id), decide_by_us=gate.requested_at_us + month_us)
     assert post(rita, extend="15").status_code == 302
     text = plainly(rita.page(reverse("batch_confirm")))
     named = ", ".join(map(str, volumes[:2]))
@@ -346,7 +347,7 @@ def test_within_a_reversibility_dangers_come_first(
     irreversible = inbox.gate(inbox.plan("pay-1", tool="pay", arguments={"order": "1"}))
     inbox.declare("label", "reversible")
     early = inbox.gate(inbox.plan("label-1", tool="label", arguments={"label": "x"}))
-    Gate.objects.filter(id=early.id).update(decide_by_us=early.decide_by_us - 600_000_000)
+    change_gates(Gate.objects.filter(id=early.id), decide_by_us=early.decide_by_us - 600_000_000)
     links = re.findall(r'<h3><a href="([^"]+)"', rita.page(reverse("inbox")))
     assert links[:3] == [url_of(irreversible), url_of(volumes[-1]), url_of(volumes[0])]
     assert links[-1] == url_of(early)

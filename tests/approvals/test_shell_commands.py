@@ -16,6 +16,7 @@ from shell.map_command import MAX_PARTS, map_command
 from shell.mapping import DEFAULT_MAPPING
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.policy_factories import no_earlier_plans, rules, wish
+from tests.rows_with_entries import change_tools
 
 STRICT: dict[str, Any] = Requirement(minimum=2).as_dict()
 RULES = """
@@ -171,7 +172,7 @@ def declared(quiet: InboxScenario) -> InboxScenario:
 
 def redeclare_part(reversibility: str) -> None:
     """Declare git.push again, which is not the main call of BUILD_AND_PUSH."""
-    Tool.objects.filter(name="git.push").update(reversibility=reversibility)
+    change_tools(Tool.objects.filter(name="git.push"), reversibility=reversibility)
     cache.clear_tool_cache()
 
 

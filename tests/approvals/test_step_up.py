@@ -22,6 +22,7 @@ from ledger.tools import cache
 from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.pages.people import PASSWORD
+from tests.rows_with_entries import add_row, change_tools
 
 pytestmark = pytest.mark.django_db
 REAUTH = RULES.replace("minimum: 1, rationale", "step_up: reauth, minimum: 1, rationale")
@@ -30,7 +31,7 @@ TOPIC: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
 
 
 def redeclare_tool(name: str, reversibility: str) -> None:
-    Tool.objects.filter(name=name).update(reversibility=reversibility)
+    change_tools(Tool.objects.filter(name=name), reversibility=reversibility)
     cache.clear_tool_cache()
 
 
@@ -251,7 +252,7 @@ def vote(inbox: InboxScenario, gate: Gate, **values: Any) -> Callable[[], Any]:
         "position": 1,
         "voted_at_us": now,
     }
-    return lambda: Vote.objects.create(**{**fields, **values})
+    return lambda: add_row(Vote(**{**fields, **values}))
 
 
 @pytest.mark.parametrize(

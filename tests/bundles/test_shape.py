@@ -58,7 +58,7 @@ APART_FROM_COLUMNS: Final[dict[type[models.Model], tuple[set[str], set[str]]]] =
         }
         | {"version"},
     ),
-    Tool: (set(), {"breaker_failures", "breaker_pause_s", "declared_at"}),
+    Tool: (set(), {"breaker_failures", "breaker_pause_s", "declared_at", "declared_position"}),
     Effect: ({"agent", "task", "repository", "parent_effect", "compensates"}, {"imported"}),
     Attempt: ({"effect"}, set()),
     Gate: ({"effect", "agent", "policy_set", "requester", "session_owner", "agent_owner"}, set()),

@@ -35,8 +35,9 @@ sys.exit(int(os.environ.get("EXIT_CODE", "0")))
 TOOLS: Final = """
 from ledger.models import Tool
 from accounts.models import Project
-Tool.objects.create(project=Project.objects.get(name={name!r}), name="session.resume",
-    tool_class="opaque", reversibility="compensable", request_lifetime_s=1)
+from tests.rows_with_entries import add_row
+add_row(Tool(project=Project.objects.get(name={name!r}), name="session.resume",
+    tool_class="opaque", reversibility="compensable", request_lifetime_s=1))
 """
 ACTIVATE: Final = """
 from django.db import transaction

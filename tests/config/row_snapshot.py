@@ -123,7 +123,7 @@ def _put(table: str, rows: list[Row]) -> None:
         if connection.vendor == "postgresql":
             # An entry is written by this transaction, whatever its number was in the snapshot.
             names = [
-                field.column
+                str(field.column)
                 for field in (Entry._meta.fields if table == Entry._meta.db_table else ())
                 if field.column != "txid"
             ]

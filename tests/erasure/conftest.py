@@ -57,7 +57,7 @@ def run_all() -> None:
 
 
 def make_administrator(world: World, name: str) -> User:
-    user = User.objects.create(username=name)
+    user = User.objects.create_user(name, password="slate-lantern-orbit-42")
     world.write(Membership, user=user, role="administrator")
     Person.objects.filter(user=user).update(password_is_own=True)
     return user

@@ -23,6 +23,7 @@ from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Ses
 from tests.ledger.cases_of_erasure import FOLLOW_A_TRIGGER
 from tests.ledger.constraint_cases import CASES
 from tests.ledger.rows_by_hand import VALID_ROWS, Row, World
+from tests.rows_with_entries import change_gates
 
 pytestmark = pytest.mark.django_db
 SQLITE: Final = connection.vendor == "sqlite"
@@ -82,7 +83,7 @@ def _move(world: World, model: type[models.Model], columns: Row, *before: Row) -
         world.write(Vote, gate=gate, answer="approve", user=world.new_reviewer())
     for step in (*before, columns):
         with transaction.atomic():
-            Gate.objects.filter(id=gate.id).update(**step)
+            change_gates(Gate.objects.filter(id=gate.id), **step)
 
 
 def _column(field: Any) -> str:

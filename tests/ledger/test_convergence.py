@@ -36,6 +36,7 @@ from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.ledger.fact_strategies import Said, deliveries, stories
 from tests.matrices import count_examples
+from tests.rows_with_entries import add_row
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
@@ -162,7 +163,7 @@ def set_stop(tester: Agent, scope: str) -> None:
         set_at_us=0,
         opened_position=1,
     )
-    stop.save(force_insert=True)
+    add_row(stop)
 
 
 @SOME

@@ -208,7 +208,7 @@ def test_history_is_not_attributed_to_another_person(written: Organization) -> N
             ),
             Forgery(
                 "drop a pseudonym",
-                "pseudonym_goes_only_with_an_erasure",
+                "pseudonym_is_never_deleted",
                 "DELETE FROM accounts_person WHERE user_id = %s",
                 (viewer.user_id,),
             ),

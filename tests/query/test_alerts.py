@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.urls import reverse
 from pytest_django import Settings
 
+from accounts import people
 from approvals import exemptions
 from db.clock import now_us
 from display import time_limit
@@ -284,7 +285,7 @@ def test_a_shared_query_notifies_the_chosen_channels_until_it_is_private(
     assert next_alerts() == []  # a changed query starts again
     plan(agent, "e-4")
     assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
-    organization.members["operator"].delete()
+    people.remove_project_member(organization.members["operator"], actor="tests")
     plan(agent, "e-5")
     assert next_alerts() == []
     assert "no longer a member" in Alert.objects.get().stopped_because

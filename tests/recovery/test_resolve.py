@@ -32,6 +32,7 @@ from tests.recovery.resolver import (
     reload,
     send_mail,
 )
+from tests.rows_with_entries import add_row
 
 __all__ = ["mail", "olga"]
 
@@ -232,7 +233,7 @@ def test_replay_once_is_never_permission(inbox: InboxScenario) -> None:
         pytest.raises(DatabaseError, match="approver_is_not_a_party"),
         transaction.atomic(),
     ):
-        Vote.objects.create(**vote_columns(gate, inbox))
+        add_row(Vote(**vote_columns(gate, inbox)))
     assert not Vote.objects.filter(gate=gate).exists()
     assert inbox.answer(gate, "carol").refusal is None
     assert (

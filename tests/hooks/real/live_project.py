@@ -20,11 +20,12 @@ from django.db import transaction
 from accounts import agents, people, projects, tokens
 from approvals.policies import policies
 from ledger.models import Tool
+from tests.rows_with_entries import add_row
 with transaction.atomic():
     project = projects.create_project({name!r})
     people.add_project_member(project, {person!r}, "reviewer", {password!r})
-    Tool.objects.create(project=project, name="git.push", tool_class="opaque",
-        reversibility="compensable")
+    add_row(Tool(project=project, name="git.push", tool_class="opaque",
+        reversibility="compensable"))
     policies.activate_policy_set(project, policies.load_policy_set(project, {rules!r}), "enforce")
     print(tokens.issue_token(agents.ensure_agent(project, "coder"), expires_in=None, actor="tests"))
 """
