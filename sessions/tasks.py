@@ -7,13 +7,14 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from django.db.models import F
+from django.db.models import BigIntegerField, F, Value
 from django.db.models.functions import Greatest
 
 from accounts.origin import Origin, RepeatedKey
 from db import raw_sql
 from db.ids import derive_uuid
 from db.raw_sql import read_uuid, vendor_id
+from db.row_changes import RowChange, write_row_changes
 from db.text import to_column_text
 from journal import entries
 from journal.order_keys import is_earlier_mark
@@ -53,6 +54,11 @@ class TaskFact:
 def import_tasks(rows: Sequence[Task]) -> None:
     """Store tasks of a bundle as their source had them, in their archive."""
     Task.objects.bulk_create(rows, batch_size=500)
+
+
+def restore_tasks(changes: Sequence[RowChange]) -> None:
+    """Restore tasks to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Task, changes)
 
 
 def derive_task_id(session: UUID, key: str) -> UUID:
@@ -152,7 +158,9 @@ def bump_task_version(task: Task, now_us: int) -> int:
 def bump_task_versions(tasks: Iterable[UUID], now_us: int) -> None:
     """Do as `bump_task_version` for several tasks."""
     rows = Task.objects.filter(id__in=list(tasks))
-    rows.update(version=F("version") + 1, updated_at_us=Greatest("updated_at_us", now_us))
+    # Django sends a plain number as 32 bits, which PostgreSQL truncates.
+    now = Value(now_us, output_field=BigIntegerField())
+    rows.update(version=F("version") + 1, updated_at_us=Greatest("updated_at_us", now))
 
 
 def _append_command(
@@ -175,7 +183,7 @@ def apply_task_facts(reports: Sequence[TaskFact]) -> dict[tuple[UUID, str], Task
     for fact in reports:
         key = fact.session, fact.key
         if key not in tasks:
-            tasks[key] = stored.get(keys[key]) or _build_task(fact)
+            tasks[key] = stored.get(keys[key]) or build_task(fact)
         parent = fact.values.get("parent") if fact.kind == "task.created" else None
         parent_id = _resolve_parent(fact.session, parent) if parent else None
         fold_task_fact(tasks[key], fact, parent_id)
@@ -238,7 +246,8 @@ def ensure_task(origin: Origin, session: UUID, key: str, position: int) -> UUID:
     return task.id
 
 
-def _build_task(fact: TaskFact) -> Task:
+def build_task(fact: TaskFact) -> Task:
+    """Return the task that a fact is the first to name."""
     return Task(
         id=derive_task_id(fact.session, fact.key),
         project_id=fact.origin.project,
