@@ -419,6 +419,8 @@ class JournalRebuilder(EffectRebuilder):
         has_violation = _UNPERMITTED in self._violations.get(row.id, ())
         if row.permission in ("observed", "bypassed"):
             expected = "bypassed" if has_violation else "observed"
+            if has_violation:
+                row.permission_basis = "policy"
             for attempt in folded.attempts.values():
                 if attempt.permission == row.permission:
                     attempt.permission = expected

@@ -16,6 +16,7 @@ from django.conf import settings
 
 from accounts.origin import Origin, RepeatedKey
 from db.ids import derive_uuid
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.entries import AppendStatus
 from sessions.models import Artifact
@@ -31,6 +32,11 @@ class WrongContent(Exception):
 def import_artifacts(rows: Sequence[Artifact]) -> None:
     """Store artifacts of a bundle as their source had them, in their archive."""
     Artifact.objects.bulk_create(rows, batch_size=500)
+
+
+def restore_artifacts(changes: Sequence[RowChange]) -> None:
+    """Restore artifacts to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Artifact, changes)
 
 
 def derive_artifact_id(session: UUID, origin: Origin) -> UUID:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from accounts.origin import Origin
 from db.ids import derive_uuid
+from db.row_changes import RowChange, write_row_changes
 from journal.summaries import parse_body
 from sessions.models import Checkpoint, CodePointOrder, Session, select_body_text
 
@@ -34,6 +35,11 @@ class CheckpointFact:
 def import_checkpoints(rows: Sequence[Checkpoint]) -> None:
     """Store checkpoints of a bundle as their source had them, in their archive."""
     Checkpoint.objects.bulk_create(rows, batch_size=500)
+
+
+def restore_checkpoints(changes: Sequence[RowChange]) -> None:
+    """Restore checkpoints to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Checkpoint, changes)
 
 
 def derive_checkpoint_id(session: UUID, origin: Origin) -> UUID:
@@ -62,7 +68,7 @@ def apply_checkpoint_facts(reports: Sequence[CheckpointFact]) -> None:
     """
     if not reports:
         return
-    new = {row.id: row for row in map(_build_row, reports)}
+    new = {row.id: row for row in map(build_checkpoint, reports)}
     marks_by_session: dict[UUID, list[tuple[str, UUID]]] = {}
     sessions = {fact.session for fact in reports}
     for session, mark, row_id in Checkpoint.objects.filter(session__in=sessions).values_list(
@@ -83,7 +89,8 @@ def apply_checkpoint_facts(reports: Sequence[CheckpointFact]) -> None:
         Checkpoint.objects.filter(id__in=surplus - new.keys()).delete()
 
 
-def _build_row(fact: CheckpointFact) -> Checkpoint:
+def build_checkpoint(fact: CheckpointFact) -> Checkpoint:
+    """Return the checkpoint that a fact records."""
     return Checkpoint(
         id=derive_checkpoint_id(fact.session, fact.origin),
         project_id=fact.origin.project,

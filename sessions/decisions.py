@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from accounts.origin import Origin
 from db.ids import derive_uuid
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.order_keys import is_earlier_mark
 from journal.summaries import parse_body
@@ -34,6 +35,11 @@ class DecisionFact:
 def import_decisions(rows: Sequence[Decision]) -> None:
     """Store decisions of a bundle as their source had them, in their archive."""
     Decision.objects.bulk_create(rows, batch_size=500)
+
+
+def restore_decisions(changes: Sequence[RowChange]) -> None:
+    """Restore decisions to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Decision, changes)
 
 
 def derive_decision_id(session: UUID, key: str) -> UUID:
@@ -86,23 +92,27 @@ def apply_decision_facts(reports: Sequence[DecisionFact]) -> dict[UUID, Decision
     rows = Decision.objects.in_bulk(list(facts_by_id))
     for fact in reports:
         identifier = derive_decision_id(fact.session, fact.key)
-        row = rows.get(identifier)
-        if row is None:
-            row = rows[identifier] = _build_row(fact)
-        mark = fact.origin.mark
-        if fact.status == "open" and is_earlier_mark(mark, row.recorded_mark):
-            row.recorded_mark, row.recorded_position, row.effect = mark, fact.position, fact.effect
-        elif fact.status != "open" and is_earlier_mark(mark, row.concluded_mark):
-            row.concluded_mark, row.concluded_position, row.status = (
-                mark,
-                fact.position,
-                fact.status,
-            )
-            row.concluded_at_us = fact.origin.received_us
+        rows[identifier] = fold_decision_fact(rows.get(identifier), fact)
     for _id, row in sorted(rows.items()):
         row.version += 1
         row.save()
     return rows
+
+
+def fold_decision_fact(stored: Decision | None, fact: DecisionFact) -> Decision:
+    """Fold one fact into a decision, which it may be the first to name. Pure."""
+    row = _build_row(fact) if stored is None else stored
+    mark = fact.origin.mark
+    if fact.status == "open" and is_earlier_mark(mark, row.recorded_mark):
+        row.recorded_mark, row.recorded_position, row.effect = mark, fact.position, fact.effect
+    elif fact.status != "open" and is_earlier_mark(mark, row.concluded_mark):
+        row.concluded_mark, row.concluded_position, row.status = (
+            mark,
+            fact.position,
+            fact.status,
+        )
+        row.concluded_at_us = fact.origin.received_us
+    return row
 
 
 def _build_row(fact: DecisionFact) -> Decision:

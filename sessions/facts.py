@@ -14,6 +14,7 @@ from django.db.models import Count, QuerySet
 from accounts.origin import Origin, RepeatedKey
 from db import raw_sql
 from db.raw_sql import vendor_id
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.entries import AppendStatus
 from journal.summaries import parse_body
@@ -52,6 +53,11 @@ class FactObservation:
 def import_observed_facts(rows: Sequence[ObservedFact]) -> None:
     """Store observed facts of a bundle as their source had them, in their archive."""
     ObservedFact.objects.bulk_create(rows, batch_size=500)
+
+
+def restore_observed_facts(changes: Sequence[RowChange]) -> None:
+    """Restore observed facts to what the journal gives (manage.py rebuild)."""
+    write_row_changes(ObservedFact, changes)
 
 
 def digest_fact_value(project: UUID, value: str) -> str:

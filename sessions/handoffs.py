@@ -1,7 +1,8 @@
 """The one writer of Handoff: five sections for the next worker, accepted once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from django.db.models import QuerySet
 
 from accounts.origin import Origin
 from db.ids import derive_uuid
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.order_keys import is_command_mark, is_earlier_mark
 from journal.summaries import parse_body
@@ -41,6 +43,11 @@ class HandoffFact:
 def import_handoffs(rows: Sequence[Handoff]) -> None:
     """Store handoffs of a bundle as their source had them, in their archive."""
     Handoff.objects.bulk_create(rows, batch_size=500)
+
+
+def restore_handoffs(changes: Sequence[RowChange]) -> None:
+    """Restore handoffs to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Handoff, changes)
 
 
 def derive_handoff_id(session: UUID, key: str) -> UUID:
@@ -100,29 +107,40 @@ def apply_handoff_facts(reports: Sequence[HandoffFact]) -> dict[UUID, Handoff]:
     rows = Handoff.objects.in_bulk([derive_handoff_id(fact.session, fact.key) for fact in reports])
     for fact in reports:
         identifier = derive_handoff_id(fact.session, fact.key)
-        row = rows.get(identifier)
-        if row is None:
-            row = rows[identifier] = _build_row(fact)
-        if fact.size is not None and _replaces(
-            fact.origin.latest_mark(fact.position), row.written_mark
-        ):
-            row.written_mark, row.written_position = (
-                fact.origin.latest_mark(fact.position),
-                fact.position,
-            )
-            row.size, row.waits_on, row.written_by_id = fact.size, fact.waits_on, fact.origin.agent
-            row.accept_by_us = fact.origin.received_us + ACCEPT_WITHIN_US
-        elif fact.size is None and is_earlier_mark(fact.origin.mark, row.accepted_mark):
-            row.accepted_mark, row.accepted_at_us = fact.origin.mark, fact.origin.received_us
-            row.accepted_by_id = fact.origin.agent
-        if row.accepted_mark:
-            row.accept_by_us = None
+        rows[identifier] = fold_handoff_fact(rows.get(identifier), fact)
     for _id, row in sorted(rows.items()):
         row.version += 1
         row.save()
     for session in sorted({row.session_id for row in rows.values()}):
         _set_acceptance_deadline(session)
     return rows
+
+
+def fold_handoff_fact(stored: Handoff | None, fact: HandoffFact) -> Handoff:
+    """Fold one fact into a handoff, which it may be the first to name. Pure."""
+    row = _build_row(fact) if stored is None else stored
+    mark = fact.origin.latest_mark(fact.position)
+    if fact.size is not None and _replaces(mark, row.written_mark):
+        row.written_mark, row.written_position = mark, fact.position
+        row.size, row.waits_on, row.written_by_id = fact.size, fact.waits_on, fact.origin.agent
+        row.accept_by_us = fact.origin.received_us + ACCEPT_WITHIN_US
+    elif fact.size is None and is_earlier_mark(fact.origin.mark, row.accepted_mark):
+        row.accepted_mark, row.accepted_at_us = fact.origin.mark, fact.origin.received_us
+        row.accepted_by_id = fact.origin.agent
+    if row.accepted_mark:
+        row.accept_by_us = None
+    return row
+
+
+def settle_acceptance_deadlines(rows: Iterable[Handoff]) -> None:
+    """Set the deadlines of all handoffs of a session as `_set_acceptance_deadline`. Pure."""
+    written = [row for row in rows if row.written_position is not None]
+    latest = max(written, key=attrgetter("written_mark"), default=None)
+    for row in written:
+        if row is not latest:
+            row.accept_by_us = None
+        elif row.accept_by_us is None and not row.accepted_mark:
+            row.accept_by_us = row.created_at_us + ACCEPT_WITHIN_US
 
 
 def _set_acceptance_deadline(session: UUID) -> None:

@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import Count
 
 from accounts.origin import Origin
+from db.row_changes import RowChange, write_row_changes
 from sessions.models import Item, Task
 
 STATE_OF_KIND: Final = {"item.done": "done", "item.failed": "failed"}
@@ -41,6 +42,11 @@ class ItemFact:
 def import_items(rows: Sequence[Item]) -> None:
     """Store items of a bundle as their source had them, in their archive."""
     Item.objects.bulk_create(rows, batch_size=500)
+
+
+def restore_items(changes: Sequence[RowChange]) -> None:
+    """Restore items to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Item, changes)
 
 
 def set_item_states(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]:

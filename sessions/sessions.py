@@ -19,6 +19,7 @@ from accounts.origin import Origin, RepeatedKey
 from accounts.people import ensure_pseudonym
 from db import raw_sql
 from db.raw_sql import vendor_id
+from db.row_changes import RowChange, write_row_changes
 from db.text import to_column_text
 from journal import entries, placeholders, sent_meta
 from journal.entries import AppendStatus
@@ -87,6 +88,11 @@ class OpenedSession(NamedTuple):
 def import_session(row: Session) -> None:
     """Store a session of a bundle as its source had it, in an archive project."""
     row.save(force_insert=True)
+
+
+def restore_sessions(changes: Sequence[RowChange]) -> None:
+    """Restore sessions to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Session, changes)
 
 
 def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
@@ -496,8 +502,14 @@ MAX_ANCESTORS: Final = 100  # sessions whose requester is read
 def build_started_facts(
     project: UUID, values: Mapping[str, Any], parent: UUID | None
 ) -> dict[str, Any]:
-    """Return the facts of a start for the journal, with the requester's pseudonym."""
-    facts = {"mode": values.get("mode") or "reported", "parent": parent}
+    """Return the facts of a start for the journal, with the pseudonyms of its people.
+
+    An owner who is no member of the project counts as none.
+    """
+    facts: dict[str, Any] = {"mode": values.get("mode") or "reported", "parent": parent}
+    if values.get("owner"):
+        owner = find_member(project, values["owner"])
+        facts["owner"] = None if owner is None else ensure_pseudonym(owner)
     person = find_member(project, values.get("on_behalf_of"))
     return facts if person is None else facts | {"on_behalf_of": ensure_pseudonym(person)}
 

@@ -47,6 +47,8 @@ class RowCheck:
     `fold` yields a row for each that the journal knows in the batch; `select` the stored rows of
     the batch. `uncomputed` names the columns that no entry gives, with the reason; `insert_values`
     what they are set to where a row is missing. `restore` is a function of the table's one writer.
+    `excuse` says why a row of a key may be there although no readable entry gives it; empty: it may
+    not.
     """
 
     model: type[Model]
@@ -57,6 +59,7 @@ class RowCheck:
     restore: Callable[[Sequence[RowChange]], object]
     uncomputed: Mapping[str, str] = field(default_factory=dict)
     insert_values: Callable[[FoldedRow], Mapping[str, Any]] = lambda _row: {}
+    excuse: Callable[[RebuildBatch, tuple[Any, ...]], str] = lambda _batch, _key: ""
 
     @property
     def table(self) -> str:
