@@ -97,8 +97,8 @@ def _fold_gate(
         reason = journal.explain_missing_body(facts["plan"])
         unknown |= dict.fromkeys(_OF_PLAN, reason)
     terms |= _find_parties(facts, names, unknown)
-    known = {name: value for name, value in terms.items() if name not in unknown}
-    gate = fold_gate_entries(Gate(**known), list(entries))
+    readable = {name: value for name, value in terms.items() if name not in unknown}
+    gate = fold_gate_entries(Gate(**readable), list(entries))
     ends = _fold_ends(entries, unknown)
     course = {name: getattr(gate, name) for name in ("status", "version", "decide_by_us")}
     return FoldedRow((request.subject,), {**terms, **course, **ends}, entries[-1].position, unknown)
