@@ -32,6 +32,7 @@ from gatebook_client.codex_calls import (
     deny_report,
     has_run,
     is_tool_elicitation,
+    is_typed,
 )
 from gatebook_client.connections import NAME_ENV_NAME, load_connection
 from gatebook_client.hook_reports import HookReports
@@ -54,10 +55,8 @@ STEER_WITHIN_S: Final = 2.0
 MAX_ITEMS: Final = 2_000  # open items that are kept
 MAX_TEXT: Final = 4_000  # characters of words for the model
 ASKS_ALWAYS: Final = "untrusted"  # Codex asks for all but commands that it knows to only read
-DEFAULT_COMMAND: Final = (
-    *("codex", "app-server", "-c", f'approval_policy="{ASKS_ALWAYS}"'),
-    *("-c", 'approvals_reviewer="user"'),
-)
+# Newer versions refuse `untrusted` in the configuration; where a thread begins, they take it.
+DEFAULT_COMMAND: Final = ("codex", "app-server", "-c", 'approvals_reviewer="user"')
 _BEGINNINGS: Final = ("thread/start", "thread/resume", "thread/fork", "turn/start")
 _POLICY_FIELDS: Final = {"approvalPolicy": ASKS_ALWAYS, "approvalsReviewer": "user"}
 # Notifications without which the outcome of a call cannot be recorded.
@@ -284,13 +283,26 @@ class CodexProxy:
             if item is not None:
                 item["changes"] = params["changes"]
         elif method == "item/commandExecution/terminalInteraction":
-            self._typed += 1
-            call = build_terminal_call(params, self._typed)
-            if call is not None:
-                report = call | {"hook_event_name": "PostToolUse", "tool_response": {}}
-                self.reports.add(self._name_session(report))
+            self._report_typing(params)
         elif method == "item/completed" and params["item"]["type"] in ITEM_TYPES:
             self._report_item(params["threadId"], params["turnId"], params["item"])
+
+    def _report_typing(self, params: Json) -> None:
+        """Report input to a running command: the end of its call, or a call without permission."""
+        ended: Json = {"tool_response": {}, "hook_event_name": "PostToolUse"}
+        with self._lock:
+            opened = self._requests.get((params["threadId"], params["itemId"]))
+            accepted = [] if opened is None else opened.accepted
+            request = next((item for item in accepted if is_typed(item, params["stdin"])), None)
+            if request is not None:
+                accepted.remove(request)
+        if request is not None:
+            self.reports.add(request.call | ended)
+            return
+        self._typed += 1
+        call = build_terminal_call(params, self._typed)
+        if call is not None:
+            self.reports.add(self._name_session(call | ended))
 
     def _report_item(self, thread: str, turn: str, item: Json) -> None:
         """Report how the calls of an item ended."""

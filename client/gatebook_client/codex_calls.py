@@ -5,6 +5,7 @@ whichever way Gatebook learns of it.
 """
 
 import os
+import shlex
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -185,6 +186,17 @@ def build_terminal_call(params: Json, number: int) -> Json | None:
         "tool_name": "write_stdin",
         "tool_input": {"input": typed},
     }
+
+
+def is_typed(request: ApprovalRequest, typed: object) -> bool:
+    """Return whether a request was for this input to a running command."""
+    if request.call["tool_name"] != "write_stdin":
+        return False
+    try:
+        words = shlex.split(str(request.call["tool_input"]["input"]))
+    except ValueError:
+        return False
+    return bool(words) and words[-1] == typed
 
 
 def build_report(call: Json, item: Json, *, was_permitted: bool) -> Json | None:

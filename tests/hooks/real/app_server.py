@@ -39,6 +39,7 @@ class AppServerClient:
         (self.home / "config.toml").write_text(_CONFIG.format(address=model.address))
         self.environment: dict[str, str] = {"GATEBOOK_URL": url, "GATEBOOK_TOKEN": token}
         self.options: list[str] = []
+        self.command = ["--", str(self.program), "app-server"]
         self.thread = ""
         self.messages: list[dict[str, Any]] = []
         self._process: subprocess.Popen[str] | None = None
@@ -49,7 +50,7 @@ class AppServerClient:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gatebook_client", "codex-approvals", *self.options),
-                *("--", str(self.program), "app-server"),
+                *self.command,
             ],
             cwd=self.work,
             env={

@@ -1,6 +1,8 @@
 """`gatebook codex-approvals` before the real Codex app-server, with a scripted model."""
 
 import json
+import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,6 +94,60 @@ def test_a_push_waits_for_people_and_runs_once(project: LiveProject, tmp_path: P
     assert (push["tool"], push["state"], push["outcome"]) == ("git.push", "acknowledged", "ok")
     assert push["attempt"] == 1
     assert project.count_violations() == 0
+
+
+class TypingModel(ScriptedModel):
+    """A model that types into the terminal that Codex has opened for it."""
+
+    def choose_step(self, answered: int) -> Step:
+        step = super().choose_step(answered)
+        terminals = re.findall(r"session ID (\d+)", json.dumps(self.requests[-1]["input"]))
+        for call in step.calls if terminals else ():
+            call.arguments["session_id"] = int(terminals[-1])
+        return step
+
+
+def test_input_to_a_running_command_is_a_call_of_its_own(
+    project: LiveProject, tmp_path: Path
+) -> None:
+    """Codex asks for it where the command runs outside of the sandbox of its thread."""
+    shell = {"cmd": "sh -i", "tty": True, "yield_time_ms": 1000}
+    escalated = {"sandbox_permissions": "require_escalated", "justification": "a shell"}
+    typed = {"chars": "touch typed\n", "yield_time_ms": 1000}
+    steps = [
+        Step(calls=[ToolCall("exec_command", shell | escalated)]),
+        Step(calls=[ToolCall("write_stdin", typed)]),
+        Step(calls=[ToolCall("write_stdin", typed | {"chars": "exit\n"})]),
+    ]
+    with TypingModel(steps) as model:
+        codex = AppServerClient(tmp_path / "codex", model, project.server.url, project.token)
+        try:
+            codex.start(sandbox="read-only")
+            codex.run_turn()
+            assert (codex.work / "typed").exists()
+            assert codex.end() == 0
+        finally:
+            codex.close()
+    effects = project.list_effects()
+    assert [effect["tool"] for effect in effects][1:] == ["write_stdin"] * 2
+    states = [(effect["permission"], effect["state"]) for effect in effects]
+    assert states == [("used", "acknowledged")] * 3
+    assert project.count_violations() == 0
+
+
+def test_the_default_command_starts_the_real_app_server(
+    project: LiveProject, tmp_path: Path
+) -> None:
+    with ScriptedModel([]) as model:
+        codex = AppServerClient(tmp_path / "codex", model, project.server.url, project.token)
+        codex.command = []
+        codex.environment["PATH"] = f"{codex.program.parent}:{os.environ['PATH']}"
+        try:
+            codex.start()
+            codex.run_turn()
+            assert codex.end() == 0
+        finally:
+            codex.close()
 
 
 def test_a_refusal_reaches_the_model_with_the_words_of_the_reviewer(
