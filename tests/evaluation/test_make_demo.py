@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from config.supervisor import KILL_AFTER_S
-from tests.config.server import ROOT
-from tests.config.test_supervisor import Served, alive, processes_of, wait_until
+from config.supervisor import KILL_AFTER_S, is_ready
+from tests.config.server import ROOT, copy_schema
+from tests.config.test_supervisor import BUSY_S, Served, alive, processes_of, wait_until
 
 RECIPE = (
     (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
@@ -90,13 +91,16 @@ class Demo(Served):
             running.wait()
 
 
-def stop(running: "subprocess.Popen[bytes]") -> None:
+def stop(running: "subprocess.Popen[bytes]", url: str) -> None:
     """Check that Ctrl-C ends all processes. The time limit allows for a busy machine."""
     assert KILL_AFTER_S <= 4, "all processes must end within five seconds"
-    children = processes_of(running.pid)
+    children, started = processes_of(running.pid), time.monotonic()
+    assert len(children) >= 4, "the web server and its worker, the job worker, the job clock"
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == 0
+    assert time.monotonic() - started < 5 + BUSY_S
     wait_until(lambda: not any(alive(process) for process in children))
+    assert not is_ready(url)
 
 
 @pytest.mark.once
@@ -104,13 +108,14 @@ def stop(running: "subprocess.Popen[bytes]") -> None:
 def test_ctrl_c_ends_all_and_a_later_run_is_approved_by_the_administrator(
     tmp_path: Path,
 ) -> None:
+    copy_schema(tmp_path)
     demo, first, second = Demo(tmp_path), tmp_path / "first", tmp_path / "second"
     password = demo.prepare()
     with demo.run_to_gate(first) as (running, _):
-        stop(running)
+        stop(running, demo.url)
     assert "push-next" not in first.read_text()
     with demo.run_to_gate(second) as (running, gate):
         approve(demo.url, gate, password)
         wait_until(lambda: f"done; see {demo.url}/sessions/" in second.read_text(), WITHIN_S)
         assert len(processes_of(running.pid)) >= 4, "the installation runs on without its agent"
-        stop(running)
+        stop(running, demo.url)
