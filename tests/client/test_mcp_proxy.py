@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -28,6 +29,7 @@ from tests.evaluation.test_demo_agent import rule
 # Other tests run the server on both databases; these test the command alone.
 pytestmark = pytest.mark.once
 TOOLS = ROOT / "tests" / "client" / "agents" / "mcp_tools.py"
+COPIED_TOOLS = TOOLS.with_name("copied_tools.py")
 TOOLS_YAML = """
 tools:
   mcp.short.slow: {class: opaque, request_lifetime_s: 1}
@@ -65,8 +67,8 @@ with transaction.atomic():
 class Place:
     """A folder in which a proxy runs, and what Gatebook knows of it."""
 
-    def __init__(self, server: Server, token: str, folder: Path) -> None:
-        self.server, self.token, self.folder = server, token, folder
+    def __init__(self, server: Server, token: str, folder: Path, copies: Path) -> None:
+        self.server, self.token, self.folder, self.copies = server, token, folder, copies
         self.file = folder / "marks"
         self.url = server.url
 
@@ -83,7 +85,7 @@ class Place:
         }
 
     def command(self, name: str, *options: str, behind: list[str] | None = None) -> list[str]:
-        behind = behind or ["--", sys.executable, str(TOOLS), "stdio"]
+        behind = behind or ["--", sys.executable, "-S", str(COPIED_TOOLS), str(self.copies)]
         words = ["-m", "gatebook_client", "mcp-proxy", "--name", name, *options]
         return [sys.executable, *words, *behind]
 
@@ -122,9 +124,23 @@ class Place:
         rule(self.server, gates[0]["id"], "mcp-pilot", answer, reason)
 
 
+@pytest.fixture(scope="module")
+def copies() -> Iterator[Path]:
+    """The socket of a process that has imported the SDK and copies itself for each server."""
+    with TemporaryDirectory() as folder:  # the path of a socket is short
+        path = Path(folder) / "tools"
+        process = subprocess.Popen([sys.executable, str(TOOLS), "copies", str(path)])
+        try:
+            wait_until(path.exists)
+            yield path
+        finally:
+            process.kill()
+            process.wait()
+
+
 @pytest.fixture
-def place(live_server_process: Server, token: str, tmp_path: Path) -> Place:
-    return Place(live_server_process, token, tmp_path)
+def place(live_server_process: Server, token: str, tmp_path: Path, copies: Path) -> Place:
+    return Place(live_server_process, token, tmp_path, copies)
 
 
 def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -165,9 +181,11 @@ def test_a_call_is_recorded_and_everything_else_passes(place: Place) -> None:
 
 def test_what_the_policy_denies_is_not_sent(place: Place) -> None:
     async def body() -> None:
-        async with place.client("never") as client:
+        program = ["--", sys.executable, str(TOOLS), "stdio"]
+        async with place.client("never", behind=program) as client:
             result = await client.call_tool("append", {"path": str(place.file), "text": "a"})
             assert result.is_error
+            assert "append" in {tool.name for tool in (await client.list_tools()).tools}
             assert "mcp.never.append was not executed: the policy refuses it" in text_of(result)
 
     run(body)
