@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,7 @@ SCANNED: Final = (*PACKAGES, "client", "evaluation", "templates", "static", "doc
 TEXTS: Final = {".py", ".html", ".md", ".js", ".css", ".yaml"}
 
 
+@cache
 def read_modules() -> dict[Path, ast.Module]:
     """Return the product's modules with their syntax trees."""
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
@@ -79,15 +81,25 @@ def test_a_public_function_has_a_name_of_its_own() -> None:
     assert {n: f for n, f in shared.items() if n not in templatetags}.keys() <= SHARED_FUNCTIONS
 
 
+@cache
+def read_texts() -> dict[Path, str]:
+    """Return the texts of the product and its documents."""
+    return {
+        file: file.read_text()
+        for folder in SCANNED
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in TEXTS and "build" not in file.parts and file.is_file()
+    }
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("pattern", REPLACED, ids=REPLACED.values())
 def test_no_replaced_word_is_left(pattern: str) -> None:
-    uses = []
-    for folder in SCANNED:
-        for file in (ROOT / folder).rglob("*"):
-            if file.suffix not in TEXTS or "build" in file.parts or not file.is_file():
-                continue
-            for number, line in enumerate(file.read_text().splitlines(), 1):
-                if re.search(pattern, line):
-                    uses.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
+    uses = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+        for file, text in read_texts().items()
+        if re.search(pattern, text)
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.search(pattern, line)
+    ]
     assert uses == [], f"The glossary says: {REPLACED[pattern]}."
