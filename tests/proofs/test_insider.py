@@ -241,6 +241,18 @@ def test_another_key_is_shown_by_the_key_that_you_kept(head: TreeHead) -> None:
     assert "no key that you trust" in report.findings[0].detail
 
 
+def test_a_rotated_key_is_trusted_by_the_endorsement_of_the_one_before(head: TreeHead) -> None:
+    pinned = _load_key()
+    signing_keys.store_next_key(OTHER_KEY, KEY)
+    entries.append_entries([draft("later", project=new_project())], NOW_US)
+    seal_entries(key=OTHER_KEY)
+    assert verify_here(pinned=[pinned]).counts == {"ok": 301}
+    run("UPDATE proofs_signingkey SET endorsement = '' WHERE retired_at_us IS NULL")
+    report = verify_here(pinned=[pinned])
+    assert list_places(report) == [("modified", "tree head", None, None)]
+    assert "no key that you trust" in report.findings[0].detail
+
+
 def test_changed_and_deleted_tree_heads_are_named(head: TreeHead) -> None:
     run("UPDATE proofs_treehead SET root = %s WHERE size = 100", b"r" * 32)
     run("DELETE FROM proofs_treehead WHERE size = 256")
