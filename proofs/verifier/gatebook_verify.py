@@ -1370,10 +1370,11 @@ def _choose_keys(
     stored, endorsements = database.keys()
     if options.pinned:
         return extend_keys(options.pinned, endorsements)
-    report.notes.append(
-        "The keys come from the database itself. Pass --key with the key that you got another way,"
-        " or --head with a tree head that you kept."
-    )
+    if not any(head.role == "kept" for head in options.outside):
+        report.notes.append(
+            "The keys come from the database itself. Pass --key with the key that you got another"
+            " way, or --head with a tree head that you kept."
+        )
     return stored
 
 
@@ -1739,6 +1740,7 @@ def compare_heads(
             " or URL (http://…/proofs/log), or --proof with a consistency proof."
         )
     if verify_consistency_path(old.size, old.root, new.size, new.root, path):
+        report.notes.append(f"{new.size} entries extend the {old.size} of {old.where}.")
         report.counts["ok"] = report.counts.get("ok", 0) + 1
     else:
         report.add(
@@ -2111,8 +2113,7 @@ def _compare_outside(
             for finding in compared.findings:
                 finding.finding = "anchor_mismatch" if role == "anchor" else finding.finding
                 report.add(finding)
-            if not compared.findings:
-                report.notes.append(f"{other.where} agrees ({other.size} entries).")
+            report.notes += compared.notes
 
 
 def run_mode(given: argparse.Namespace) -> Report:
