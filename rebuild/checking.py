@@ -53,7 +53,8 @@ class DifferingBatches:
 
     def add(self, result: BatchResult) -> None:
         """Remember the part of a batch that differs."""
-        if result.differences:
+        differs = any(difference.kind != "unreadable" for difference in result.differences)
+        if differs:
             sessions = self.parts.setdefault((result.unit, result.batch.project), set())
             named = {difference.session for difference in result.differences}
             sessions |= set(result.batch.sessions) if None in named else named - {None}  # type: ignore[arg-type]
@@ -78,12 +79,38 @@ def check_batches(
     for unit, batch in batches.list_batches(project, after):
         checks = select_checks(unit, tables)
         if checks:
-            comparisons = compare_batch(batch, checks)
-            if any(comparison.differences for comparison in comparisons):
-                with read_one_snapshot():
-                    again = RebuildBatch(batch.project, batch.sessions)
-                    comparisons = compare_batch(again, checks)
-            yield _summarize(unit, batch, comparisons)
+            yield from _check_batch(unit, batch, checks)
+
+
+def _check_batch(
+    unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]
+) -> Iterator[BatchResult]:
+    try:
+        comparisons = compare_batch(batch, checks)
+        if any(comparison.differences for comparison in comparisons):
+            with read_one_snapshot():
+                again = RebuildBatch(batch.project, batch.sessions)
+                comparisons = compare_batch(again, checks)
+        yield _summarize(unit, batch, comparisons)
+    except _UNREADABLE as error:
+        if len(batch.sessions) > 1:
+            for session in batch.sessions:
+                yield from _check_batch(unit, RebuildBatch(batch.project, (session,)), checks)
+            return
+        yield BatchResult(unit, batch, Counter(), (_describe_unreadable(batch, error),), Counter())
+
+
+# What a fold raises for facts that no version of Gatebook wrote.
+_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError)
+
+
+def _describe_unreadable(batch: RebuildBatch, error: Exception) -> RowDifference:
+    session = batch.sessions[0] if batch.sessions else None
+    reason = f"{type(error).__name__}: {error}"[:200]
+    key = {"session": session} if session else {"project": batch.project}
+    return RowDifference(
+        "unreadable", "journal_entry", batch.project, session, key, 0, "facts", reason, None
+    )
 
 
 def select_checks(unit: Unit, tables: Sequence[str]) -> list[RowCheck]:

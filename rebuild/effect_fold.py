@@ -8,7 +8,7 @@ result on a reported plan is in no entry: it is taken from the row, and named as
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from accounts.git_refs import parse_moved_refs
@@ -23,7 +23,6 @@ from investigation.history.rebuild_effects import (
 )
 from journal.order_keys import is_command_mark
 from ledger.fold import apply
-from ledger.models import Effect
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.store.writer import REPLANNED
 from rebuild.project_names import DEFAULT_PATTERNS, ProjectNames, classify_refs_again
@@ -49,6 +48,18 @@ _KEY_OF_ROW: Final = ("18",)  # replays by these rows of the verdict table have 
 _UNPERMITTED: Final = "executed_without_permission"
 
 
+class StoredEffect(NamedTuple):
+    """What is read of a stored effect: a key that proves itself, and a policy's result."""
+
+    id: UUID
+    effect_key: str
+    policy_outcome: str
+    policy_rule: str
+    policy_tool_class: str
+    policy_parts_digest: str
+    policy_enforced: bool
+
+
 @dataclass(slots=True)
 class FoldedEffect:
     """An effect from the journal with its attempts, and what could not be recomputed.
@@ -65,7 +76,7 @@ class FoldedEffect:
 
 def fold_effects(
     journal: SessionJournal,
-    stored: Mapping[UUID, Effect],
+    stored: Mapping[UUID, StoredEffect],
     names: ProjectNames,
     deadlines: ToolDeadlines,
     branches: "BranchHistory",
@@ -133,9 +144,9 @@ def _open_effects(journal: SessionJournal) -> dict[UUID, PastEntry]:
     return opened
 
 
-def _start_row(journal: SessionJournal, entry: PastEntry, stored: Effect | None) -> Effect:
+def _start_row(journal: SessionJournal, entry: PastEntry, stored: StoredEffect | None) -> EffectRow:
     """Return what never changes of an effect, as its first entry gives it."""
-    row = Effect(  # a placeholder gets the agent of the plan that names it
+    row = EffectRow(  # a placeholder gets the agent of the plan that names it
         id=entry.effect or UUID(int=0),
         project_id=journal.project,
         session_id=journal.session,
@@ -143,6 +154,7 @@ def _start_row(journal: SessionJournal, entry: PastEntry, stored: Effect | None)
         effect_key="",
         opened_position=entry.position,
         received_us=entry.received_us,
+        changed_us=entry.received_us,
     )
     for name in POLICY_COLUMNS if stored is not None else ():
         setattr(row, name, getattr(stored, name))
@@ -155,7 +167,7 @@ class JournalRebuilder(EffectRebuilder):
     def __init__(
         self,
         journal: SessionJournal,
-        rows: dict[UUID, Effect],
+        rows: dict[UUID, EffectRow],
         names: ProjectNames,
         branches: BranchHistory,
     ) -> None:
@@ -374,7 +386,7 @@ class JournalRebuilder(EffectRebuilder):
         folded: RebuiltEffect,
         position: int,
         deadlines: ToolDeadlines,
-        stored: Effect | None,
+        stored: StoredEffect | None,
     ) -> FoldedEffect:
         """Complete a folded effect: its key, violations, deadline, and what is unknown."""
         row = folded.row

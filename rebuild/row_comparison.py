@@ -9,8 +9,9 @@ from uuid import UUID
 from db.row_changes import RowChange
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck
 
-# A row differs in columns, is missing though the journal gives it, or is there though it does not.
-Kind = Literal["changed", "missing", "added"]
+# A row differs in columns, is missing though the journal gives it, or is there though it does not;
+# or entries are not of a form that any version of Gatebook wrote.
+Kind = Literal["changed", "missing", "added", "unreadable"]
 _SESSION_COLUMNS: Final = ("session_id", "session")
 _NOT_A_COLUMN: Final = object()
 

@@ -15,6 +15,7 @@ from db import long_numbers, raw_sql
 from investigation.history.past_entries import PastEntry
 from journal.entries import compute_commitment
 from journal.imported_entries import is_imported_source
+from ledger.store.effect_rows import to_uuid
 from rebuild.registry import RebuildBatch
 
 ERASED: Final = "its body was erased"
@@ -132,7 +133,7 @@ def _read_entry(row: tuple[Any, ...]) -> PastEntry:
     values = list(row[:_WIDTH])
     for index in _IDS:
         if values[index] is not None:
-            values[index] = raw_sql.read_uuid(values[index])
+            values[index] = to_uuid(values[index])
     values[-1] = orjson.loads(values[-1])
     return PastEntry._make(values)
 

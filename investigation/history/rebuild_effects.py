@@ -55,7 +55,7 @@ class EffectRebuilder:
 
     def __init__(
         self,
-        rows: Mapping[UUID, Effect],
+        rows: Mapping[UUID, Effect | EffectRow],
         attempts: Mapping[UUID, Mapping[int, Attempt]],
         replaced: Mapping[UUID, Sequence[dict[str, Any]]],
     ) -> None:
@@ -90,7 +90,7 @@ class EffectRebuilder:
             if facts:
                 self._fold(facts, run[-1].position)
 
-    def _open(self, stored: Effect, entry: PastEntry) -> None:
+    def _open(self, stored: Effect | EffectRow, entry: PastEntry) -> None:
         """Create the effect at its first fact."""
         if stored.id in self.folded:
             return

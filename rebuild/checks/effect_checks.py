@@ -10,7 +10,7 @@ from investigation.history.past_effects import ToolDeadlines
 from ledger.models import Attempt, Effect
 from ledger.store import writer
 from ledger.store.effect_rows import AttemptRow, EffectRow, row_columns
-from rebuild.effect_fold import FoldedEffect, fold_effects, load_branch_history
+from rebuild.effect_fold import FoldedEffect, StoredEffect, fold_effects, load_branch_history
 from rebuild.project_names import ProjectNames
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 from rebuild.session_journal import load_session_journals
@@ -48,7 +48,8 @@ def _fold_batch(batch: RebuildBatch) -> Iterator[tuple[UUID, list[FoldedEffect]]
         return
     deadlines = ToolDeadlines(batch.project, 0)
     for session, journal in load_session_journals(batch).items():
-        stored = {row.id: row for row in Effect.objects.filter(session=session).iterator(2_000)}
+        rows = Effect.objects.filter(session=session).values_list(*StoredEffect._fields)
+        stored = {row[0]: StoredEffect._make(row) for row in rows.iterator(2_000)}
         branches = load_branch_history(journal)
         yield session, fold_effects(journal, stored, names, deadlines, branches)
 

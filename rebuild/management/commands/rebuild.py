@@ -67,7 +67,7 @@ class Command(BaseCommand):
             self._check(project, tables, state, path)
             written = (
                 checking.restore_rows(state.differing, tables)
-                if state.count and not options["check"]
+                if state.differing.parts and not options["check"]
                 else None
             )
         except RebuildRefused as refusal:
@@ -170,6 +170,8 @@ def _format_line(described: dict[str, Any]) -> str:
             return f"missing: {where}: {entry} speaks of it, and the row is gone"
         case "added":
             return f"added: {where}: no entry speaks of it"
+        case "unreadable":
+            return f"unreadable: {where}: its entries cannot be folded: {described['stored']}"
     return (
         f"changed: {where}: {described['column']} is {described['stored']!r}, and the journal gives"
         f" {described['expected']!r} ({entry})"
