@@ -250,7 +250,7 @@ def _compare_row(table: TextTable, subject: Subject, values: Mapping[str, Any]) 
     columns = tuple(
         name
         for name in table.erasable
-        if not is_erased(values[name])
+        if not is_erased_value(values[name])
         and (is_whole or _matches_column(table, subject, name, values))
     )
     is_kept = (is_kept and not columns) or any(
@@ -288,7 +288,7 @@ def _matches_column(
     table: TextTable, subject: Subject, name: str, values: Mapping[str, Any]
 ) -> bool:
     value = values[name]
-    if value is None or is_erased(value):
+    if value is None or is_erased_value(value):
         return False
     treatment = table.columns[name]
     if treatment is Treatment.LOGIN:
@@ -340,7 +340,7 @@ def _matches_tokens(subject: Subject, stored: str) -> bool:
     )
 
 
-def is_erased(value: Any) -> bool:
+def is_erased_value(value: Any) -> bool:
     """Return True for an empty value, or what an erasure left."""
     if isinstance(value, str):
         return value in ("", ERASED) or value.startswith(f"{ERASED[:-1]} ")

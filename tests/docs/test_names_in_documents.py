@@ -189,6 +189,13 @@ def list_shell_tools() -> frozenset[str]:
 
 
 @cache
+def list_entry_kinds() -> frozenset[str]:
+    """Return the kinds of entries that the product writes, of which some begin like a package."""
+    text = "\n".join(read(file) for file in SOURCES)
+    return frozenset(re.findall(r'"([a-z]+\.[a-z_]+)"', text))
+
+
+@cache
 def list_modules() -> frozenset[str]:
     return frozenset(file.stem for file in SOURCES)
 
@@ -233,7 +240,7 @@ def find_missing_names(text: str, folder: Path) -> Iterator[str]:
             exists = True
         elif (dotted := DOTTED.fullmatch(code)) and first in {*PACKAGES, *list_columns()}:
             # `accounts.sign_in` may also be the kind of an entry, or a tool.
-            exists = is_dotted_name(dotted[1])
+            exists = is_dotted_name(dotted[1]) or dotted[1] in list_entry_kinds()
         elif member := MEMBER.fullmatch(code):
             exists = {*member.groups()} <= list_words() | list_modules()
         elif call := CALL.fullmatch(code):

@@ -21,6 +21,7 @@ from accounts.models import Invitation
 from approvals import exemptions
 from approvals.policies import policies
 from db.clock import now_us
+from erasure import erasure_requests
 from hooks.repositories import agent_identities
 from investigation.exports import exports
 from investigation.incidents import incidents
@@ -37,7 +38,7 @@ from tests.matrices import keep_core
 
 __all__ = ["inbox", "quiet"]
 pytestmark = pytest.mark.django_db
-PYTHON: Final = ("approvals", "notifications", "accounts", "pages", "ledger")
+PYTHON: Final = ("approvals", "notifications", "accounts", "pages", "ledger", "erasure")
 NOTHING: Final = ""
 # The value of every field as sent: percent-encoded bytes.
 GARBLED: Final = {
@@ -156,6 +157,7 @@ def ids(inbox: InboxScenario) -> dict[str, Any]:
         "other": other["id"],
         "artifact": row.id,
         **load_code_host_ids(inbox),
+        **load_erasure_ids(inbox),
     }
 
 
@@ -167,6 +169,17 @@ def load_code_host_ids(inbox: InboxScenario) -> dict[str, Any]:
         inbox.organization.agent, "github", "release-bot", actor="gatebook"
     )
     return {"delivery": event.delivery_id, "source": host.source.id, "identity": identity.id}
+
+
+def load_erasure_ids(inbox: InboxScenario) -> dict[str, Any]:
+    """Return a request to erase, and a hold."""
+    user = inbox.organization.members["administrator"].user
+    values = {"reason": "ticket 88", "words": ["jane@customer.example"]}
+    request = erasure_requests.request_erasure(user, project=inbox.project, **values)
+    return {
+        "erasure": request.id,
+        "hold": erasure_requests.set_legal_hold(user, inbox.project, **values).id,
+    }
 
 
 def post_form(
