@@ -671,6 +671,15 @@ class Partial:
     of_entries: list[bytes]
 
 
+class Bodyless(NamedTuple):
+    """An entry without its body, and the name by which an entry would record the erasure."""
+
+    log_index: int
+    position: int
+    has_row: bool  # in the table of erasures
+    name: str
+
+
 @dataclass
 class Part:
     """What a worker found in a range of leaves."""
@@ -682,8 +691,8 @@ class Part:
     partials: list[Partial] = field(default_factory=list)
     leaves: list[Leaf] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    bodyless: list[tuple[int, int, bool]] = field(default_factory=list)  # index, position, row
-    erasures: list[int] = field(default_factory=list)  # positions that sealed entries name
+    bodyless: list[Bodyless] = field(default_factory=list)
+    erasures: list[str] = field(default_factory=list)  # the names of erased entries
     top_us: int = 0
     low: tuple[int, int] | None = None  # received_us and log index of the oldest entry
     backdated: list[tuple[int, int]] = field(default_factory=list)
@@ -862,7 +871,8 @@ def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[byte
             low, low_at = received, index
         if text is None:
             if commit is not None:
-                part.bodyless.append((index, position, erasure is not None))
+                name = name_erased_entry(source, facts, position)
+                part.bodyless.append(Bodyless(index, position, erasure is not None, name))
         elif commit is None or len(salt) != 32 or sha(salt + text).digest() != commit:
             part.findings.append(
                 Finding(
@@ -876,11 +886,27 @@ def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[byte
                 )
             )
         if kind == "erasure.executed" and lane == "system":
-            part.erasures += read_erased_positions(facts)
+            bundle = read_bundle(source)
+            part.erasures += [f"{bundle}{at}" for at in read_erased_positions(facts)]
     part.present = sum(1 for digest in hashes if digest)
     part.top_us, part.low, part.last_position = top, (low, low_at) if low_at >= 0 else None, last
     part.first_position = rows[0][1] if rows else 0
     return hashes
+
+
+def read_bundle(source: str) -> str:
+    """Return the beginning of the source of entries that were imported from one bundle."""
+    match = re.match(r"gatebook/bundle:[0-9a-f]{8}:", source)
+    return match[0] if match else ""
+
+
+def name_erased_entry(source: str, facts: str, position: int) -> str:
+    """Return how an erasure names an entry; imported ones keep the positions of their origin."""
+    bundle = read_bundle(source)
+    if bundle:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return f"{bundle}{json.loads(facts)['origin']['position']}"
+    return str(position)
 
 
 def read_erased_positions(facts: str) -> list[int]:
@@ -926,8 +952,8 @@ class JournalCheck:
         self.agreed_size = 0  # of the largest head that the tiles lead to
         self.leaves: list[Leaf] = []
         self.suspects: list[int] = []  # blocks that the level above does not know
-        self.bodyless: list[tuple[int, int, bool]] = []
-        self.erasures: set[int] = set()
+        self.bodyless: list[Bodyless] = []
+        self.erasures: set[str] = set()
         self.present = 0
         self.top_us = 0
         self.last_position = 0
@@ -983,7 +1009,7 @@ class JournalCheck:
                 for index, computed, sealed, position, kind in state["leaves"]
             ]
             self.suspects, self.erasures = state["suspects"], set(state["erasures"])
-            self.bodyless = [tuple(row) for row in state["bodyless"]]
+            self.bodyless = [Bodyless(*row) for row in state["bodyless"]]
             self.present, self.top_us = state["present"], state["top_us"]
             self.last_position, self.heads_read = state["last_position"], state["heads_read"]
             self.report.counts = dict(state["counts"])
@@ -1259,14 +1285,16 @@ class JournalCheck:
     def _conclude_bodies(self) -> None:
         """Tell erased bodies from missing ones."""
         unsealed = self.database.rows(
-            "SELECT facts FROM journal_entry WHERE position > ? AND kind = 'erasure.executed'"
+            "SELECT source, facts FROM journal_entry WHERE position > ?"
+            " AND kind = 'erasure.executed'"
             " AND lane = 'system'",
             (self.last_position,),
         )
-        for (facts,) in unsealed:
-            self.erasures.update(read_erased_positions(facts))
-        for index, position, has_row in self.bodyless:
-            if has_row and position in self.erasures:
+        for source, facts in unsealed:
+            bundle = read_bundle(source)
+            self.erasures.update(f"{bundle}{at}" for at in read_erased_positions(facts))
+        for index, position, has_row, name in self.bodyless:
+            if has_row and name in self.erasures:
                 detail = "the body was erased, as an entry records"
                 self.report.add(Finding("erased", "body", detail, index, index, position))
                 continue

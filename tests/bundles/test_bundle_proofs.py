@@ -16,7 +16,7 @@ from proofs.verifier import gatebook_verify
 from sessions.models import Session
 from tests.bundles.conftest import Origin, members, packed
 from tests.bundles.test_refusals import summed
-from tests.proofs.sealing import seal_entries
+from tests.proofs.sealing import seal_entries, verify_here
 
 pytestmark = pytest.mark.django_db
 Document = dict[str, Any]
@@ -87,6 +87,10 @@ def test_a_bundle_proves_its_entries_to_a_stranger(origin: Origin, tmp_path: Pat
         call_command("import_bundle", str(place), administrator="archivist")
     call_command("import_bundle", str(path), administrator="archivist")
     assert Session.objects.filter(project__archive=True).count() == 1
+    seal_entries()
+    report = verify_here()  # also of the archive, where positions are others
+    assert report.counts["erased"] == 2
+    assert {"missing", "modified"}.isdisjoint(report.counts), report.findings
 
 
 def test_entries_that_wait_for_their_seal_are_counted(origin: Origin, tmp_path: Path) -> None:
