@@ -156,6 +156,8 @@ def ids(inbox: InboxScenario) -> dict[str, Any]:
         "task": Task.objects.values_list("id", flat=True).first(),
         "other": other["id"],
         "artifact": row.id,
+        "level": 0,  # of a tile of the tree
+        "name": "000",
         **load_code_host_ids(inbox),
         **load_erasure_ids(inbox),
     }
