@@ -176,12 +176,12 @@ def load_code_host_ids(inbox: InboxScenario) -> dict[str, Any]:
 def load_erasure_ids(inbox: InboxScenario) -> dict[str, Any]:
     """Return a request to erase, and a hold."""
     user = inbox.organization.members["administrator"].user
-    values = {"reason": "ticket 88", "words": ["jane@customer.example"]}
-    request = erasure_requests.request_erasure(user, project=inbox.project, **values)
-    return {
-        "erasure": request.id,
-        "hold": erasure_requests.set_legal_hold(user, inbox.project, **values).id,
-    }
+    words = ["jane@customer.example"]
+    request = erasure_requests.request_erasure(
+        user, project=inbox.project, reason="ticket 88", words=words
+    )
+    hold = erasure_requests.set_legal_hold(user, inbox.project, reason="case 12", words=words)
+    return {"erasure": request.id, "hold": hold.id}
 
 
 def post_form(
