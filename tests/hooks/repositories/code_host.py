@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from tests.pages.people import Organization
 SHA = "6f2c1d3e4b5a69788796a5b4c3d2e1f001122334"
 OTHER_SHA = "0a1b2c3d4e5f60718293a4b5c6d7e8f901234567"
 NO_SHA = "0" * 40
+PUSHES = itertools.count(1)  # stands for the times in the payloads of a code host
 
 
 @dataclass
@@ -68,7 +70,9 @@ class CodeHost:
         return self.agent.raw(path or f"/hooks/github/{self.source.id}", body, **named)
 
     def push(self, key: str = "", **values: Any) -> CodeHostEvent:
-        """Deliver a push and return its event."""
+        """Deliver a push and return its event. Without a key it is another push every time."""
+        if not key:
+            values.setdefault("push_id", next(PUSHES))
         answer = self.deliver("push", build_push(**values), key=key)
         assert answer.status_code == 200, answer.text
         return CodeHostEvent.objects.get(position=answer.json()["position"])
