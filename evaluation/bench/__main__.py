@@ -26,6 +26,7 @@ from evaluation.bench import (
     memory_growth,
     pages,
     resume,
+    sealing,
     search,
     span_batches,
     write_contention,
@@ -89,6 +90,7 @@ PARTS = (
     "heartbeats",
     "memory",
     "busy",
+    "seal",
     "read",
     "resume",
     "gates",
@@ -163,6 +165,15 @@ def measure(
         fresh = install(vendor, folder / "fresh", cluster_at)
         if {"batch", "traces", "command", "heartbeats", "memory", "busy"} & set(parts):
             _measure_writing(report, clone(fresh, "measured"), size, parts)
+        if "seal" in parts:
+            with _record_time(vendor, "seal"), serve(clone(fresh, "sealed")) as server:
+                sealing.measure(
+                    report,
+                    server,
+                    rounds=size.rounds,
+                    batches=size.batches,
+                    paced_s=30 if size.rounds > 1 else 5,
+                )
         if "hooks" in parts:
             with _record_time(vendor, "hooks"), serve(clone(fresh, "hooked")) as server:
                 agent_hooks.measure(

@@ -61,6 +61,7 @@ PARTS = {
         "heartbeats": ("20 sessions with heartbeats every 1 s: CPU",),
         "memory": ("memory: last tenth against first",),
         "busy": ("person's form next to 2 importers: errors",),
+        "seal": ("ingest with sealing", "sealer with a backlog", "sealer beside ingest"),
         "resume": ("resume answer: p95 of 300 against 100",),
         "gates": (
             "inbox with 25 pending: p95",

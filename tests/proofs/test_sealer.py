@@ -12,6 +12,7 @@ from db import raw_sql
 from journal import entries
 from journal.models import Entry
 from journal.running_writers import load_last_position
+from monitoring.models import JobHeartbeat
 from proofs import merkle, seal_lag, sealer, tree_heads, tree_store
 from proofs.leaf import LEAF_FIELDS, encode_leaf, hash_leaf
 from proofs.models import SealedEntry
@@ -127,6 +128,29 @@ def test_late_committers_leave_no_gap_and_hold_up_only_what_follows_them(committ
     check_tree()
 
 
+@pytest.mark.skipif(not POSTGRESQL, reason="SQLite stores no transaction ids")
+def test_entries_of_a_restored_dump_are_sealed_once_whatever_their_transaction_ids(
+    committed: None,
+) -> None:
+    """Another cluster's ids may be in the future or the past of this one, and are met again."""
+    (first,) = append("sealed before the dump")
+    sealer.seal_journal()
+    same = "project, source, claimed_source, kind, actor, lane, received_us, facts, schema_version"
+    (now,) = raw_sql.fetch_rows("SELECT pg_current_xact_id()::text::bigint")[0]
+    for number, txid in enumerate((2**62, 3, now + 2, now + 3)):
+        raw_sql.execute_write(
+            f"INSERT INTO journal_entry ({same}, id, txid) SELECT {same}, 'restored {number}',"
+            f" '{txid}' FROM journal_entry WHERE position = {first}"
+        )
+    assert sealer.seal_journal() == 4
+    append(*"abc")
+    for name in "defgh":  # these transactions have the ids of restored entries
+        append(name)
+    assert sealer.seal_journal() == 8
+    assert sealer.seal_journal() == 0
+    check_tree()
+
+
 @pytest.mark.skipif(not POSTGRESQL, reason="SQLite has one writer")
 def test_transactions_that_read_or_roll_back_hold_up_nothing(committed: None) -> None:
     with connections["default"].cursor() as cursor:
@@ -164,6 +188,17 @@ def test_an_entry_that_waits_too_long_fails_the_job(
     monkeypatch.setattr(sealer, "find_final_position", lambda: 0)
     with pytest.raises(sealer.SealLagError, match=r"waits [0-9]+ s for its seal"):
         sealer.seal_and_record()
+    waits: list[float] = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0)
+            return len(waits) == 3
+
+    assert sealer.run_sealer(Stop(), 60) == 0
+    assert len(waits) == 3, "a run goes on while entries wait"
+    heartbeat = JobHeartbeat.objects.get(name="seal")
+    assert heartbeat.error == "SealLagError"
 
 
 def test_a_run_stays_while_entries_arrive_and_ends_when_asked(committed: None) -> None:

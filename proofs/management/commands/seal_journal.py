@@ -1,5 +1,8 @@
 """manage.py seal_journal: seal new entries, for installations without a job worker."""
 
+import math
+import threading
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -14,10 +17,20 @@ class Command(BaseCommand):
 
     help = "Seal new journal entries and sign a tree head if one is due."
 
-    def handle(self, *_args: Any, **_options: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--follow", type=float, metavar="SECONDS", help="seal new entries for so long"
+        )
+
+    def handle(self, *_args: Any, follow: float | None = None, **_options: Any) -> None:
         started = load_tree_end().size
         try:
-            self._seal_backlog()
+            if follow is None:
+                self._seal_backlog()
+            else:
+                self.stdout.write(f"Sealing for {follow:g} s.")
+                self.stdout.flush()
+                sealer.run_sealer(threading.Event(), follow, math.inf)
         except (SealKeyError, sealer.SealLagError) as error:
             raise CommandError(str(error)) from error
         size = load_tree_end().size
