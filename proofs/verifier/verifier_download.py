@@ -13,7 +13,7 @@ from proofs.verifier import gatebook_verify
 def verifier_file(_request: HttpRequest) -> HttpResponse:
     """Download `gatebook_verify.py`; everybody may, as it comes with the source."""
     response = HttpResponse(_read_verifier(), content_type="text/x-python; charset=utf-8")
-    response["Content-Disposition"] = 'attachment; filename="gatebook_verify.py"'
+    response["Content-Disposition"] = 'attachment; filename="gatebook-verify.py"'
     return response
 
 

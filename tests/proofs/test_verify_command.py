@@ -178,4 +178,4 @@ def test_two_heads_are_compared_by_tiles_or_by_a_proof(
 def test_anybody_downloads_the_verifier(db: None) -> None:
     answer = Client().get(reverse("verifier_file"))
     assert answer.content == FILE.read_bytes()
-    assert "gatebook_verify.py" in answer["Content-Disposition"]
+    assert "gatebook-verify.py" in answer["Content-Disposition"]
