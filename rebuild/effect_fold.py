@@ -40,6 +40,7 @@ POLICY_COLUMNS: Final = (
 TEXT_COLUMNS: Final = (
     *("tool", "call_id", "turn", "claimed_class", "ref", "moved_refs", "environment", "resource"),
     *("task_id", "repository_id", "parent_effect_id", "compensates_id", "ref_class"),
+    "ref_patterns_version",
 )
 REPORTED_POLICY: Final = "no entry has a policy's result on a reported plan"
 _EARLIER_VERSION: Final = "the entry is of a version that did not record it"
@@ -58,6 +59,7 @@ class StoredEffect(NamedTuple):
     policy_tool_class: str
     policy_parts_digest: str
     policy_enforced: bool
+    compensates_id: UUID | None  # serves only where the body of the plan was erased
 
 
 @dataclass(slots=True)
@@ -156,7 +158,7 @@ def _start_row(journal: SessionJournal, entry: PastEntry, stored: StoredEffect |
         received_us=entry.received_us,
         changed_us=entry.received_us,
     )
-    for name in POLICY_COLUMNS if stored is not None else ():
+    for name in (*POLICY_COLUMNS, "compensates_id") if stored is not None else ():
         setattr(row, name, getattr(stored, name))
     return row
 

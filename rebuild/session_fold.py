@@ -56,6 +56,7 @@ class FoldedTasks:
     positions: dict[UUID, int] = field(default_factory=dict)
     unknown: dict[UUID, dict[str, str]] = field(default_factory=dict)
     lost: set[UUID] = field(default_factory=set)
+    lost_plans: bool = False  # a plan whose body was erased may have named a task
 
 
 def fold_session(
@@ -141,7 +142,8 @@ def _fold_fact(
     fact = SessionFact(session.id, session.key, origin, entry.kind, entry.position, values)
     sessions.fold_session_fact(session, fact, meant, links)
     if session.started_mark != before:  # this start now describes the session
-        for name in ("owner_id", "on_behalf_of_id", "repository_id"):
+        people = ("owner_id", "on_behalf_of_id")
+        for name in (*people, "repository_id") if has_body else people:
             folded.unknown.pop(name, None)
         folded.unknown |= unknown
         if has_body and not session.field_history.get("title"):
@@ -346,6 +348,7 @@ def _name_task(
     if entry.kind in ("item.done", "item.failed"):
         identity = entry.subject
     elif entry.kind == "effect.planned" and "intent" in entry.facts:
+        folded.lost_plans = folded.lost_plans or not journal.has_body(entry.position)
         name = journal.read_body(entry.position).get("task")
         identity = tasks.derive_task_id(journal.session, name) if name else None
     if identity is None or identity in folded.tasks:

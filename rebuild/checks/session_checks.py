@@ -72,6 +72,14 @@ ERASED_ITEM: Final = "an entry about items of the task has no body any more"
 _OF_ITEM: Final = ("state", "mark", "changed_at_us")
 
 
+def _is_lost_task(batch: RebuildBatch, _key: tuple[Any, ...]) -> str:
+    is_lost = any(folded.lost_plans for folded in _load_folded_tasks(batch).values())
+    return ERASED_PLAN if is_lost else ""
+
+
+ERASED_PLAN: Final = "a plan that may have named the task has no body any more"
+
+
 def _is_lost_item(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
     is_lost = any(key[0] in folded.lost for folded in _load_folded_tasks(batch).values())
     return ERASED_ITEM if is_lost else ""
@@ -118,6 +126,7 @@ def register_session_checks() -> None:
             _select_tasks,
             tasks.restore_tasks,
             TASK_UNCOMPUTED,
+            excuse=_is_lost_task,
         ),
     )
     register_row_check(

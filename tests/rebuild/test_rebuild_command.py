@@ -1,0 +1,100 @@
+"""The command on a rich installation: erased bodies, imported sessions, interruptions."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from django.conf import settings
+from django.db import transaction
+
+from db.clock import now_us
+from importers.bundles import importer
+from journal import erasures
+from journal.models import Body
+from ledger.models import Effect
+from rebuild import batches, checking
+from sessions.models import Session
+from tests.bundles.conftest import Origin
+from tests.bundles.conftest import origin as origin
+from tests.rebuild.test_forged_rows import forge, run
+
+pytestmark = pytest.mark.django_db
+_FORGE = ("UPDATE ledger_effect SET external_reference = 'forged' WHERE state = 'acknowledged'",)
+
+
+def summarize(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """Run a check; return its exit code and summary."""
+    code, text = run("--check", "--json", *arguments)
+    return code, orjson.loads(text.splitlines()[-1])
+
+
+def test_an_imported_session_is_counted_and_not_compared(origin: Origin, tmp_path: Path) -> None:
+    code, summary = summarize()
+    assert (code, summary["differences"]) == (0, 0)
+    assert min(summary["rows"][table] for table in ("ledger_effect", "approvals_vote")) >= 1
+    file = tmp_path / "session.gatebook.zip"
+    file.write_bytes(origin.export())
+    imported = importer.import_bundle(file, None, "ann").bundle
+    code, text = run("--check")
+    assert code == 0, text
+    effects = Effect.objects.filter(session=imported.session_id).count()
+    assert f"not compared: ledger_effect.* of {effects:,} rows: {checking.IMPORTED}" in text
+
+
+def test_erased_texts_are_not_compared_and_never_come_back(origin: Origin) -> None:
+    session = origin.session
+    with transaction.atomic():
+        for body in Body.objects.filter(entry__session=session.id):
+            erasures.erase_body(
+                session.project_id, body.entry_id, reason="t-1", actor="p_1", now_us=now_us()
+            )
+    Session.objects.filter(id=session.id).update(title="", cursor="")
+    Effect.objects.filter(session=session).update(external_reference="")
+    code, text = run("--check")
+    assert code == 0, text
+    assert "its body was erased" in text
+    forge(("UPDATE ledger_effect SET outcome = 'error' WHERE outcome = 'ok'",))
+    assert run("--check")[0] == 1
+    assert run()[0] == 0
+    assert Session.objects.get(id=session.id).title == ""
+
+
+def test_an_interrupted_check_goes_on_where_it_stopped(
+    origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin.inbox.agent.session("another")
+    monkeypatch.setattr(batches, "MAX_BATCH_ENTRIES", 1)
+    forge(_FORGE)
+    whole = summarize()
+    assert whole[0] == 1
+    complete, seen = checking.compare_batch, list[Any]()
+
+    def stop(batch: Any, checks: Any) -> Any:
+        if batch.sessions:
+            seen.append(batch.sessions)
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+        return complete(batch, checks)
+
+    monkeypatch.setattr(checking, "compare_batch", stop)
+    with pytest.raises(KeyboardInterrupt):
+        summarize()
+    assert (Path(settings.VAR_DIR) / "rebuild.json").exists()
+    resumed = summarize("--resume")
+    assert resumed[1]["rows"] == whole[1]["rows"]
+    assert resumed[1]["differences"] == whole[1]["differences"]
+    assert not (Path(settings.VAR_DIR) / "rebuild.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (("--project", "none"), "There is no project “none”."),
+        (("--table", "none"), "There is no check of none."),
+    ],
+)
+def test_an_unknown_name_is_refused(arguments: tuple[str, ...], answer: str, db: None) -> None:
+    code, text = run("--check", *arguments)
+    assert code == 2
+    assert answer in text
