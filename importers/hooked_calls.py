@@ -59,12 +59,12 @@ class HookedCalls:
 
     def load_new(self) -> None:
         """Load the plans that hooks reported since the last time."""
-        new = list[_HookedEffect]()
+        new, seen = list[_HookedEffect](), set[str]()
         for effect in self.client.iterate_effects(self.session):
             identity = str(effect["id"])
             if identity in self._known:
                 break  # the newest come first
-            self._known.add(identity)
+            seen.add(identity)
             if not str(effect["effect_key"]).startswith(KEY_START):
                 continue
             plan = self.client.load_plan(identity)
@@ -76,6 +76,8 @@ class HookedCalls:
             if is_shell and isinstance(arguments, dict):
                 arguments = arguments.get("command")
             new.append(_HookedEffect(identity, tool, arguments, is_shell, plan["planned_at_us"]))
+        # Only now: if Gatebook went away in between, the next time begins again.
+        self._known |= seen
         self._effects |= {effect.id: effect for effect in reversed(new)}
 
     def find(self, trajectory: Trajectory, call: Call) -> Meeting | None:

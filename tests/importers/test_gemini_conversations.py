@@ -1,14 +1,16 @@
 """What Gemini CLI leaves on disk: recorded with the real program, which was killed and resumed."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from importers.api_client import ImportClient, ImportRefusedError
 from importers.files import BadInputError
 from importers.gemini import GeminiConversation, read_gemini
-from importers.hooked_calls import is_same_input
+from importers.hooked_calls import HookedCalls, is_same_input
 from importers.to_events import build_shipment
 from importers.trajectory import Trajectory
 from tests.importers.samples import FILES, json_lines, write_lines
@@ -147,6 +149,41 @@ def test_other_files_of_the_program_are_no_conversations(
     """Its logs.json lists prompts, and a checkpoint names no session."""
     with pytest.raises(BadInputError, match=reason):
         read_gemini(write_lines(tmp_path / "logs.json", [value]))
+
+
+class StubClient:
+    """A Gatebook with one planned call, which goes away while it is asked for the plan."""
+
+    is_away = True
+
+    def iterate_effects(self, _session: str) -> Iterator[dict[str, Any]]:
+        yield {"id": "1", "effect_key": "call:0123456789abcdef:0"}
+
+    def load_plan(self, _effect: str) -> dict[str, Any]:
+        if self.is_away:
+            raise ImportRefusedError("/plan", "The server cannot be reached.")
+        meta = {"client_tool": "write_todos"}
+        return {"meta": meta, "arguments": {"a": 1}, "planned_at_us": 5}
+
+    def load_effect(self, effect: str) -> dict[str, Any]:
+        return {"id": effect, "attempts": [{"attempt": 1, "dispatched_at_us": 6}]}
+
+
+def test_plans_that_could_not_be_loaded_are_loaded_later() -> None:
+    client = StubClient()
+    hooked = HookedCalls(cast(ImportClient, client), "gemini", "s", "id")
+    with pytest.raises(ImportRefusedError):
+        hooked.load_new()
+    client.is_away = False
+    hooked.load_new()
+    trajectory = Trajectory("gemini", "s", has_unique_ids=True)
+    call = trajectory.add_call("write_todos", {"a": 1}, turn="m", call_id="c", occurred_us=5)
+    meeting = hooked.find(trajectory, call)
+    assert meeting is not None
+    assert (meeting.effect["id"], meeting.attempt) == ("1", 1)
+    late = trajectory.add_call("write_todos", {"a": 1}, turn="m", call_id="d", occurred_us=7)
+    trajectory.answer(late, "", "ok", 8)
+    assert hooked.find(trajectory, late) is None  # no hook told of it
 
 
 @pytest.mark.parametrize(
