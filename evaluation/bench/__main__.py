@@ -25,6 +25,7 @@ from evaluation.bench import (
     heartbeats,
     memory_growth,
     pages,
+    proof_pages,
     resume,
     sealing,
     search,
@@ -95,10 +96,11 @@ PARTS = (
     "resume",
     "gates",
     "cards",
+    "proofs",
     "upkeep",
 )
 MAX_HOOK_CALLS = 500  # tool calls in one round
-NOT_QUICK = ("memory", "heartbeats", "resume", "cards", "upkeep")
+NOT_QUICK = ("memory", "heartbeats", "resume", "cards", "proofs", "upkeep")
 
 
 def main() -> int:
@@ -109,7 +111,7 @@ def main() -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a little of everything but memory, heartbeats, resume, cards, upkeep; four minutes",
+        help="a little of everything but memory, heartbeats, resume, cards, proofs, upkeep; four minutes",
     )
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="this part only; may be repeated"
@@ -123,7 +125,7 @@ def main() -> int:
     size = QUICK if options.quick else FULL
     if options.rounds:
         size = Size(**{**vars(size), "rounds": options.rounds})
-    # A short run skips five parts: memory shows only first-request costs and takes 25 % of the time,
+    # A short run skips six parts: memory shows only first-request costs and takes 25 % of the time,
     # heartbeats take a minute each round; a small journal shows nothing of resume, cards, upkeep.
     parts = options.only or [part for part in PARTS if not (options.quick and part in NOT_QUICK)]
     vendors = [
@@ -211,6 +213,11 @@ def measure(
                     effects=size.sizes[-1],
                     pending=size.gates,
                     reads=size.cards,
+                )
+        if "proofs" in parts:
+            with _record_time(vendor, "proofs"):
+                proof_pages.measure(
+                    report, clone(fresh, "proved"), entries=size.sizes[-1], reads=size.cards
                 )
         if "upkeep" in parts:
             with _record_time(vendor, "upkeep"):

@@ -35,6 +35,16 @@ def pin_query(text: str, now_us: int, position: int | None = None) -> str:
     return edit.add_condition(query, f"asof:#{cut.text}")
 
 
+def find_position(text: str) -> int | None:
+    """Return the position that `asof:` pins a query to; None for a moment or no `asof:`.
+
+    Raises QueryError for invalid queries.
+    """
+    asof = compiler.parse_query(text).asof
+    digits = asof.text.removeprefix("#").partition("@")[0] if asof is not None else ""
+    return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
 def make_ages_absolute(text: str, now_us: int) -> str:
     """Return `text` with ages as times before `now_us`. Raises QueryError for invalid queries."""
     query = compiler.parse_query(text)

@@ -60,7 +60,11 @@ def permalink_page(request: MemberRequest) -> HttpResponse:
     try:
         pinned_query = permalink.pin_query(text, now_us())
         path = search_url_for_project(pinned_query, request.membership.project)
-        context = {"words": pinned_query, "address": f"{settings.GATEBOOK_URL}{path}"}
+        context = {
+            "words": pinned_query,
+            "address": f"{settings.GATEBOOK_URL}{path}",
+            "position": permalink.find_position(pinned_query),
+        }
     except QueryError as fault:
         context = {"error": fault.sentence}
     return render(

@@ -40,18 +40,21 @@ def proofs_page(request: MemberRequest) -> HttpResponse:
     rows, older = load_head_rows(before)
     head = rows[0].head if rows and before is None else TreeHead.objects.order_by("-id").first()
     is_administrator = has_role(request.membership, "administrator")
+    states = load_anchor_states()
     keys = [(key, format_verifier_key(to_note_key(key))) for key in load_signing_keys()]
+    seal = load_seal_overview()
+    is_head_late = head is not None and now_us() - head.made_at_us > HEAD_LATE_US
     context = {
-        "seal": load_seal_overview(),
+        "seal": seal,
+        "style": "is-failed" if seal.is_late or is_head_late else "is-ack",
         "head": head,
         "root": base64.b64encode(bytes(head.root)).decode() if head else "",
-        "is_head_late": head is not None and now_us() - head.made_at_us > HEAD_LATE_US,
+        "is_head_late": is_head_late,
         "rows": rows,
         "older": older,
         "before": before,
-        "anchors": [
-            _show_anchor(state, with_place=is_administrator) for state in load_anchor_states()
-        ],
+        "anchors": [_show_anchor(state, with_place=is_administrator) for state in states],
+        "held_up_to": max((row.last.tree_head_id for row in states if row.last), default=0),
         "keys": keys[::-1][:10],
         "key": next((text for key, text in keys if key.retired_at_us is None), ""),
         "address": settings.GATEBOOK_URL,

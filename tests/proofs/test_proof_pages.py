@@ -64,7 +64,7 @@ def test_the_page_tells_how_far_the_journal_is_sealed(
     words = read(viewer, address)
     assert f"Sealed up to entry {sealed} of {last}" in words
     assert "for the seal, the oldest for" in words
-    assert "Who controls the database and every anchor below can rewrite history" in words
+    assert "Anyone who controls the database and every anchor can rewrite history" in words
     head = seal_entries()
     publish()
     words = read(viewer, address)
@@ -174,16 +174,24 @@ def test_one_quiet_line_on_the_pages_of_what_was_sealed(inbox: InboxScenario) ->
         f"{reverse('journal')}?at={entry.position}",
     ]
     for address in pages:
-        assert re.search(r"Not sealed yet, [\d.]+ m?s old", read(viewer, address)), address
+        assert re.search(r"not sealed yet, [\d.]+ m?s old", read(viewer, address)), address
     seal_entries()
     for address in pages:
         words = read(viewer, address)
-        assert "Sealed under head 1, not anchored yet · Check it yourself" in words, address
+        assert "sealed under head 1, not anchored yet · Check it yourself" in words, address
     publish()
     for address in pages:
         assert re.search(
-            r"Sealed under head 1, anchored at [\d\s:-]+ · Check it yourself", read(viewer, address)
+            r"sealed under head 1, anchored at [\d\s:-]+ · Check it yourself", read(viewer, address)
         ), address
+    # Permalinks, and the pages that they open, as of a position.
+    link = read(viewer, f"{reverse('search_link')}?q=effect")
+    assert re.search(r"Entries up to \d+: (not )?sealed", link)  # this page's own view is newer
+    for address in (
+        f"{reverse('search')}?q=effect+asof:%23{entry.position}",
+        f"{pages[0]}?asof=%23{entry.position}",
+    ):
+        assert f"Entries up to {entry.position}: sealed under head 1" in read(viewer, address)
     # As many probes whatever is sealed: one statement.
     line = seal_line.load_seal_line("effect", effect.id)
     assert line is not None
