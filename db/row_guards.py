@@ -133,11 +133,14 @@ def build_guards(
     guards: Sequence[RowGuard],
     unique_keys: Mapping[str, Sequence[Sequence[str]]],
     needs: Sequence[str] = (),
+    *,
+    skips: bool = False,
 ) -> TriggerSet:
     """Return the triggers of `guards`.
 
     `unique_keys` are the tables whose rows no TRUNCATE and no INSERT OR REPLACE removes, with the
-    unique columns of each.
+    unique columns of each. With `skips`, SQLite skips an insert of an existing row, as its writer
+    does by ON CONFLICT DO NOTHING.
     """
     postgresql: dict[str, tuple[str, str]] = {}
     sqlite: dict[str, tuple[str, str]] = {}
@@ -186,11 +189,13 @@ END $$;""")
             f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT"
             " EXECUTE FUNCTION guard_refuses_truncation()",
         )
-        sqlite.update(_keep_replaced_rows(table, keys))
+        sqlite.update(_keep_replaced_rows(table, keys, skips))
     return TriggerSet(postgresql, "".join(functions), sqlite, ("journal_entry", *needs))
 
 
-def _keep_replaced_rows(table: str, keys: Sequence[Sequence[str]]) -> dict[str, tuple[str, str]]:
+def _keep_replaced_rows(
+    table: str, keys: Sequence[Sequence[str]], skips: bool
+) -> dict[str, tuple[str, str]]:
     """Return SQLite's triggers against INSERT OR REPLACE and UPDATE OR REPLACE.
 
     They remove a row without its DELETE triggers, where recursive_triggers is off.
@@ -205,10 +210,11 @@ def _keep_replaced_rows(table: str, keys: Sequence[Sequence[str]]) -> dict[str, 
     for columns in (*keys, ("rowid",)):
         same_values = " AND ".join(f"{name} = NEW.{name}" for name in columns)
         message = ", ".join(f"{table}.{name}" for name in columns)
+        fault = "IGNORE" if skips else f"ABORT, 'UNIQUE constraint failed: {message}'"
         triggers[f"{table}_{'_'.join(columns)}_is_never_replaced"] = (
             table,
             f"BEFORE INSERT ON {table} WHEN EXISTS (SELECT 1 FROM {table} WHERE {same_values})"
-            f" BEGIN SELECT RAISE(ABORT, 'UNIQUE constraint failed: {message}'); END",
+            f" BEGIN SELECT RAISE({fault}); END",
         )
     return triggers
 

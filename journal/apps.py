@@ -14,7 +14,9 @@ class JournalConfig(AppConfig):
     def ready(self) -> None:
         """Reinstall triggers after migrations, which may rebuild a table without them."""
         from db import triggers
+        from journal.outbox_guards import OUTBOX_GUARDS
 
+        triggers.register_triggers(OUTBOX_GUARDS)
         post_migrate.connect(
             triggers.install_after_migrate, sender=self, dispatch_uid="db.triggers"
         )
