@@ -1,6 +1,7 @@
 """The one writer of users, Person and Membership: accounts, pseudonyms and roles."""
 
 import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from accounts import teams
 from accounts.audit_log import record_admin_entry
 from accounts.models import ROLES, Membership, Person, Project
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from db.triggers import TriggerSet
 from journal.entries import SYSTEM_SOURCE
 
@@ -305,6 +307,11 @@ def anonymize_user(user: User, pseudonym: str) -> None:
     User.objects.filter(pk=user.pk).update(
         username=pseudonym, first_name="", last_name="", email="", last_login=None
     )
+
+
+def restore_members(changes: Sequence[RowChange]) -> None:
+    """Restore members to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Membership, changes)
 
 
 def check_role(role: str) -> None:

@@ -1,11 +1,14 @@
 """The one writer of Repository: which of its refs are production or protected."""
 
+from collections.abc import Sequence
+
 from django.db import transaction
 
 from accounts import git_refs
 from accounts.audit_log import record_admin_entry
 from accounts.models import Project, Repository
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from journal.entries import keyed_digest
 
 MAX_REF_PATTERNS = 100
@@ -69,6 +72,11 @@ def parse_ref_patterns(text: str) -> list[str]:
             f"These are {len(globs)} patterns. Keep at most {MAX_REF_PATTERNS} per class."
         )
     return globs
+
+
+def restore_repositories(changes: Sequence[RowChange]) -> None:
+    """Restore repositories to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Repository, changes)
 
 
 @transaction.atomic(savepoint=False)

@@ -1,6 +1,7 @@
 """The one writer of Team and TeamMember, which rules can ask for approval."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from django.contrib.auth.models import User
@@ -10,6 +11,7 @@ from accounts import people
 from accounts.audit_log import record_admin_entry
 from accounts.models import Membership, Project, Team, TeamMember
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from journal.entries import SYSTEM_SOURCE
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -88,6 +90,16 @@ def delete_team(team: Team, *, actor: str) -> None:
         words={"name": team.name},
     )
     team.delete()
+
+
+def restore_teams(changes: Sequence[RowChange]) -> None:
+    """Restore teams to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Team, changes)
+
+
+def restore_team_members(changes: Sequence[RowChange]) -> None:
+    """Restore teams' members to what the journal gives (manage.py rebuild)."""
+    write_row_changes(TeamMember, changes)
 
 
 def _lock_team(team: Team) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -22,6 +23,7 @@ from accounts.audit_log import record_admin_entry
 from accounts.models import SCOPES, Agent, AgentToken
 from db import raw_sql
 from db.raw_sql import read_uuid
+from db.row_changes import RowChange, write_row_changes
 
 # A token anywhere in a text, for redaction.
 TOKEN_PATTERN = re.compile(r"gbk_[a-z0-9]{8}_[A-Za-z0-9_-]{43}", re.ASCII)
@@ -166,6 +168,11 @@ def revoke_agent_token(token: AgentToken, *, actor: str) -> None:
         words=words,
     )
     unrevoked.update(revoked_at=token.revoked_at)
+
+
+def restore_tokens(changes: Sequence[RowChange]) -> None:
+    """Restore tokens to what the journal gives (manage.py rebuild)."""
+    write_row_changes(AgentToken, changes)
 
 
 def _digest(secret: str) -> bytes:

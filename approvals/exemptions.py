@@ -34,6 +34,7 @@ from approvals.voting.quorum import GRANTING_ROLES
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.models import Body, Entry
 from ledger.fold.apply import RESOLVED
@@ -151,6 +152,16 @@ def create_exemption(
 def digest_scope(globs_by_scope: Mapping[str, str]) -> str:
     """Return the journal's keyed digest of an exemption's globs."""
     return entries.keyed_digest("scope", *(globs_by_scope[name] for name in EXEMPTION_SCOPES))
+
+
+def restore_exemptions(changes: Sequence[RowChange]) -> None:
+    """Restore exemptions to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Exemption, changes)
+
+
+def restore_exemption_votes(changes: Sequence[RowChange]) -> None:
+    """Restore grants of exemptions to what the journal gives (manage.py rebuild)."""
+    write_row_changes(ExemptionVote, changes)
 
 
 def compute_exemption_code(*parts: object) -> str:

@@ -5,7 +5,7 @@ A dispatch takes the shared lock (`lock_shared`), setting or lifting a stop the 
 succeed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -20,6 +20,7 @@ from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
 from db.notify import ALL_LISTENERS, notify_listeners
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from ledger.models import Effect, Stop
 from ledger.states import STOP_SCOPES
@@ -169,6 +170,11 @@ def lift_stop(stop: Stop, reason: str, user: User) -> bool:
         now,
     )
     return bool(unlifted.update(lifted_at_us=now, lifted_by=user))
+
+
+def restore_stops(changes: Sequence[RowChange]) -> None:
+    """Restore stops to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Stop, changes)
 
 
 def _validated_reason(reason: str) -> str:

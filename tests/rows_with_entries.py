@@ -14,6 +14,7 @@ from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicyS
 from db.ids import new_uuid7
 from journal import entries
 from ledger.models import Stop, Tool
+from ledger.tools.registry import DECLARED_COLUMNS
 
 Row = Any  # a model's instance
 Facts = dict[str, Any]
@@ -27,7 +28,7 @@ def write_entry(
         project,
         kind,
         event_id=columns.pop("event_id", new_uuid7().hex),
-        text=orjson.dumps({"kind": kind}).decode(),
+        text=orjson.dumps({"kind": kind, **columns.pop("words", {})}).decode(),
         received_us=columns.pop("received_us", 1),
         facts=entries.dump_sorted_json(facts),
         subject=subject,
@@ -58,15 +59,23 @@ def _team_member(row: Row) -> None:
 
 
 def _tool(row: Row) -> None:
-    row.declared_position = _load_tools(row.project_id, more=1)
+    rows = [*Tool.objects.filter(project=row.project_id), row]
+    row.declared_position = _load_tools(row.project_id, rows)
 
 
-def _load_tools(project: UUID, more: int = 0) -> int:
-    """Write the entry of a load of `more` tools than there are; the tools are of this load."""
-    tools = Tool.objects.filter(project=project)
-    facts = {"tools": tools.count() + more, "before": {}}
-    position = write_entry(project, "admin.tools_loaded", None, facts)
-    tools.update(declared_position=position)
+def _load_tools(project: UUID, rows: list[Tool], *, stamp: bool = True) -> int:
+    """Write the entry of a load of `rows`; with `stamp`, the stored ones are of this load."""
+    columns = ("name", "description", *DECLARED_COLUMNS)
+    words = [{column: getattr(row, column) for column in columns} for row in rows]
+    position = write_entry(
+        project,
+        "admin.tools_loaded",
+        None,
+        {"tools": len(rows), "before": {}},
+        words={"tools": words},
+    )
+    if stamp:
+        Tool.objects.filter(project=project).update(declared_position=position)
     return position
 
 
@@ -245,11 +254,13 @@ def change_tools(tools: "models.QuerySet[Tool]", **columns: Any) -> int:
 
 
 def _change_tools(project: UUID, keys: list[UUID], columns: Facts) -> None:
-    rows = Tool.objects.filter(project=project)
-    facts = {"tools": rows.count(), "before": {}}
-    position = write_entry(project, "admin.tools_loaded", None, facts)
-    rows.filter(pk__in=keys).update(**columns, declared_position=position)
-    rows.exclude(pk__in=keys).update(declared_position=position)
+    rows = list(Tool.objects.filter(project=project))
+    changed = [row for row in rows if row.pk in keys]
+    for row in changed:
+        vars(row).update(columns)
+    position = _load_tools(project, rows, stamp=False)
+    Tool.objects.filter(pk__in=keys).update(**columns, declared_position=position)
+    Tool.objects.filter(project=project).exclude(pk__in=keys).update(declared_position=position)
 
 
 def remove_tools(tools: "models.QuerySet[Tool]") -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from approvals.policies.engine import (
 from db import raw_sql
 from db.clock import now_us
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from journal.entries import SYSTEM_SOURCE
 from ledger import same_calls
 from ledger import stops as ledger_stops
@@ -263,6 +265,16 @@ def activate_policy_set(
         activated_at_us=now_us(),
         position=position,
     )
+
+
+def restore_policy_sets(changes: Sequence[RowChange]) -> None:
+    """Restore rules to what the journal gives (manage.py rebuild)."""
+    write_row_changes(PolicySet, changes)
+
+
+def restore_activations(changes: Sequence[RowChange]) -> None:
+    """Restore activations to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Activation, changes)
 
 
 def load_activation(project: Project) -> Activation | None:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from django.db import connection, transaction
 
 from accounts.audit_log import record_admin_entry
 from accounts.models import Project
+from db.row_changes import RowChange, write_row_changes
 from journal.entries import SYSTEM_SOURCE, dump_sorted_json, keyed_digest
 from ledger import circuit_breakers
 from ledger.models import Tool
@@ -32,6 +33,8 @@ _COLUMNS = (
     "raises",
     "shell",
 )
+# What decides. An erasure may remove words from the description.
+DECLARED_COLUMNS: Final = tuple(column for column in _COLUMNS if column != "description")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +112,14 @@ def declare_tools(
     return change
 
 
-def digest_declaration(columns: Mapping[str, Any]) -> str:
-    """Return the journal's keyed digest of a declaration: 16 hex digits.
+def restore_tools(changes: Sequence[RowChange]) -> None:
+    """Restore declared tools to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Tool, changes)
 
-    Without the description, from which an erasure may remove words.
-    """
-    deciding = {column: columns[column] for column in _COLUMNS if column != "description"}
-    text = dump_sorted_json(deciding)
+
+def digest_declaration(columns: Mapping[str, Any]) -> str:
+    """Return the journal's keyed digest of a declaration: 16 hex digits."""
+    text = dump_sorted_json({column: columns[column] for column in DECLARED_COLUMNS})
     return keyed_digest("declaration", text)[:16]
 
 

@@ -1,11 +1,20 @@
 """The checks of the tables that follow from the journal, one module per subject."""
 
-from rebuild.checks import effect_checks, gate_checks, session_checks, working_state_checks
+from rebuild.checks import (
+    account_checks,
+    decision_checks,
+    effect_checks,
+    gate_checks,
+    session_checks,
+    working_state_checks,
+)
 
 
 def register_row_checks() -> None:
     """Register every check, the tables that others refer to first."""
+    account_checks.register_account_checks()
     session_checks.register_session_checks()
     working_state_checks.register_working_state_checks()
+    decision_checks.register_decision_checks()
     effect_checks.register_effect_checks()
     gate_checks.register_gate_checks()

@@ -1,0 +1,248 @@
+"""Checks of members, teams, tokens and repositories: who may do what, and which refs count."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from accounts import people, repositories, teams, tokens
+from accounts.models import AgentToken, Membership, Repository, Team, TeamMember
+from db.ids import new_uuid7
+from journal.entries import keyed_digest
+from rebuild.checks.effect_checks import load_project_names
+from rebuild.project_journal import (
+    EARLIER_VERSION,
+    ERASED,
+    NO_PERSON,
+    ProjectEntry,
+    is_archive,
+    load_project_entries,
+)
+from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
+
+_MEMBERS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
+_TEAMS: Final = ("admin.team_created", "admin.team_removed")
+_TEAM_MEMBERS: Final = ("admin.team_member_added", "admin.team_member_removed")
+_TOKENS: Final = ("admin.token_issued", "admin.token_revoked")
+_CREATED: Final = {"created_at": "the clock of the row, which no entry repeats"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_SECRET: Final = b""  # what a token gets that the journal does not know: it opens nothing
+
+
+def _fold_members(batch: RebuildBatch) -> dict[UUID, ProjectEntry]:
+    """Return the last entry about each present member."""
+    members: dict[UUID, ProjectEntry] = {}
+    for entry in load_project_entries(batch, _MEMBERS):
+        if entry.subject is None:
+            continue
+        if entry.kind == "admin.member_removed":
+            members.pop(entry.subject, None)
+        else:
+            members[entry.subject] = entry
+    return members
+
+
+def _fold_member_rows(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    names = load_project_names(batch)
+    for identity, entry in _fold_members(batch).items():
+        user = names.find_person(entry.facts["person"])
+        values = {
+            "id": identity,
+            "project_id": batch.project,
+            "user_id": user,
+            "role": entry.facts["role"],
+        }
+        unknown = {"user_id": NO_PERSON} if user is None else {}
+        yield FoldedRow((identity,), values, entry.position, unknown)
+
+
+def _fold_teams(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    entries: dict[UUID, ProjectEntry] = {}
+    for entry in load_project_entries(batch, _TEAMS):
+        if entry.subject is not None and entry.kind == "admin.team_created":
+            entries[entry.subject] = entry
+        elif entry.subject is not None:
+            entries.pop(entry.subject, None)
+    for identity, entry in entries.items():
+        unknown: dict[str, str] = {}
+        values = {
+            "id": identity,
+            "project_id": batch.project,
+            "name": entry.read("name", unknown),
+        }
+        yield FoldedRow((identity,), values, entry.position, unknown)
+
+
+def _fold_team_members(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    members = {entry.facts["person"]: key for key, entry in _fold_members(batch).items()}
+    listed: dict[tuple[UUID, str], ProjectEntry] = {}
+    for entry in load_project_entries(batch, _TEAM_MEMBERS):
+        if entry.subject is None:
+            continue
+        key = (entry.subject, entry.facts["person"])
+        if entry.kind == "admin.team_member_added":
+            listed[key] = entry
+        else:
+            listed.pop(key, None)
+    for (team, person), entry in listed.items():
+        membership = members.get(person)
+        if membership is not None:
+            values = {
+                "project_id": batch.project,
+                "team_id": team,
+                "membership_id": membership,
+            }
+            yield FoldedRow((team, membership), values, entry.position)
+
+
+def _fold_tokens(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    issued: dict[UUID, ProjectEntry] = {}
+    revoked: dict[UUID, ProjectEntry] = {}
+    for entry in load_project_entries(batch, _TOKENS):
+        if entry.subject is not None:
+            (issued if entry.kind == "admin.token_issued" else revoked)[entry.subject] = entry
+    columns = ("id", "digest", "expires_at", "revoked_at")
+    rows = AgentToken.objects.filter(project=batch.project)
+    stored = {row["id"]: row for row in rows.values(*columns)}
+    for identity, entry in issued.items():
+        yield _fold_token(batch, entry, revoked.get(identity), stored.get(identity, {}))
+
+
+def _fold_token(
+    batch: RebuildBatch, entry: ProjectEntry, revoked: ProjectEntry | None, stored: dict[str, Any]
+) -> FoldedRow:
+    """Return a token. The entry has a part of its digest, and the end in microseconds."""
+    facts, unknown = entry.facts, dict[str, str]()
+    digest = stored.get("digest", _NO_SECRET)
+    if "digest" not in facts:
+        unknown["digest"] = EARLIER_VERSION
+    elif bytes(digest).hex()[:32] != facts["digest"]:
+        digest = _NO_SECRET
+    ends, stored_end = facts["expires_us"], stored.get("expires_at")
+    if ends is not None and (stored_end is None or int(stored_end.timestamp() * 1_000_000) != ends):
+        stored_end = _EPOCH + timedelta(microseconds=ends)
+    revoked_at = None
+    if revoked is not None:  # the row's clock is a moment before that of its entry
+        revoked_at = stored.get("revoked_at") or _EPOCH + timedelta(
+            microseconds=revoked.received_us
+        )
+    values = {
+        "id": entry.subject,
+        "project_id": batch.project,
+        "agent_id": UUID(facts["agent"]),
+        "public_id": entry.read("public_id", unknown),
+        "digest": digest,
+        "scope": facts["scope"],
+        "expires_at": None if ends is None else stored_end,
+        "revoked_at": revoked_at,
+    }
+    position = (revoked or entry).position
+    return FoldedRow((entry.subject,), values, position, unknown)
+
+
+def _fold_repositories(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield every repository. Reports create them, so the stored ids count as given."""
+    changes = {
+        entry.subject: entry for entry in load_project_entries(batch, ("admin.repository_changed",))
+    }
+    usual = Repository()
+    for row in _select_repositories(batch):
+        entry, unknown = changes.get(row.id), dict[str, str]()
+        patterns = (usual.production_refs, usual.protected_refs, usual.patterns_version)
+        if entry is not None:
+            patterns = (
+                _read_patterns(entry, "production", row.production_refs, unknown),
+                _read_patterns(entry, "protected", row.protected_refs, unknown),
+                entry.facts["patterns_version"],
+            )
+        values: dict[str, Any] = dict(
+            zip(("production_refs", "protected_refs", "patterns_version"), patterns, strict=True)
+        )
+        position = 0 if entry is None else entry.position
+        yield FoldedRow((row.id,), values, position, unknown)
+
+
+def _read_patterns(entry: ProjectEntry, fact: str, stored: str, unknown: dict[str, str]) -> Any:
+    """Return the patterns of an entry; where they are erased, its digest knows the stored ones."""
+    patterns = entry.read(fact, {})
+    if patterns is None:
+        if entry.facts.get(fact) != keyed_digest("ref patterns", stored):
+            unknown[f"{fact}_refs"] = ERASED
+        return stored
+    return patterns
+
+
+def _select_members(batch: RebuildBatch) -> "QuerySet[Any]":
+    return Membership.objects.filter(project=batch.project)
+
+
+def _select_teams(batch: RebuildBatch) -> "QuerySet[Any]":
+    return Team.objects.filter(project=batch.project)
+
+
+def _select_team_members(batch: RebuildBatch) -> "QuerySet[Any]":
+    return TeamMember.objects.filter(project=batch.project)
+
+
+def _select_tokens(batch: RebuildBatch) -> "QuerySet[Any]":
+    return AgentToken.objects.filter(project=batch.project)
+
+
+def _select_repositories(batch: RebuildBatch) -> "QuerySet[Any]":
+    if is_archive(batch):
+        return Repository.objects.none()
+    return Repository.objects.filter(project=batch.project)
+
+
+def register_account_checks() -> None:
+    """Register the checks of members, teams, tokens and repositories."""
+    checks = (
+        RowCheck(
+            Membership,
+            ("id",),
+            "project",
+            _fold_member_rows,
+            _select_members,
+            people.restore_members,
+            _CREATED,
+        ),
+        RowCheck(
+            Team, ("id",), "project", _fold_teams, _select_teams, teams.restore_teams, _CREATED
+        ),
+        RowCheck(
+            TeamMember,
+            ("team_id", "membership_id"),
+            "project",
+            _fold_team_members,
+            _select_team_members,
+            teams.restore_team_members,
+            {"id": "a number of the table, to which nothing refers"},
+            lambda _row: {"id": new_uuid7()},
+        ),
+        RowCheck(
+            AgentToken,
+            ("id",),
+            "project",
+            _fold_tokens,
+            _select_tokens,
+            tokens.restore_tokens,
+            {**_CREATED, "used_at": "the clock of the last request"},
+        ),
+        RowCheck(
+            Repository,
+            ("id",),
+            "project",
+            _fold_repositories,
+            _select_repositories,
+            repositories.restore_repositories,
+            {
+                **_CREATED,
+                "project_id": "a repository is created by the report that names it",
+                "name": "a repository is created by the report that names it",
+            },
+        ),
+    )
+    for check in checks:
+        register_row_check(check.table, check)

@@ -1,0 +1,86 @@
+"""The entries of Gatebook itself about a project's people, settings and controls."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from accounts.models import Project
+from journal.entries import compute_commitment
+from journal.models import Body, Entry
+from ledger.partial_indexes import IS_OF_A_RARE_KIND
+from rebuild.registry import RebuildBatch
+
+EARLIER_VERSION: Final = "the entry is of a version that did not record it"
+ERASED: Final = "the body of its entry is erased"
+NO_PERSON: Final = "the pseudonym stands for no account"
+_BODIES_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectEntry:
+    """One entry; `body` is None once it is erased, or where it does not fit its commitment."""
+
+    position: int
+    event_id: str
+    kind: str
+    subject: UUID | None
+    session: UUID | None
+    actor: str
+    received_us: int
+    facts: Mapping[str, Any]
+    body: Mapping[str, Any] | None
+
+    def read(self, name: str, unknown: dict[str, str], column: str = "") -> Any:
+        """Return a value of the body; where it is erased, add the column to `unknown`."""
+        if self.body is None or name not in self.body:
+            unknown[column or name] = ERASED if self.body is None else EARLIER_VERSION
+            return None
+        return self.body[name]
+
+
+def load_project_entries(batch: RebuildBatch, kinds: Sequence[str]) -> list[ProjectEntry]:
+    """Return the project's own entries of these kinds, in order; none of an archive.
+
+    An archive holds what another installation recorded, and nothing there decides.
+    """
+    if batch.project is None or is_archive(batch):
+        return []
+    key = ("entries", *kinds)
+    if key not in batch.cache:
+        batch.cache[key] = list(_read_entries(batch.project, kinds))
+    entries: list[ProjectEntry] = batch.cache[key]
+    return entries
+
+
+def is_archive(batch: RebuildBatch) -> bool:
+    """Return True if the batch's project contains imported bundles."""
+    if "archive" not in batch.cache:
+        archives = Project.objects.filter(archive=True)
+        batch.cache["archive"] = batch.project in archives.values_list("pk", flat=True)
+    return bool(batch.cache["archive"])
+
+
+def _read_entries(project: UUID, kinds: Sequence[str]) -> Iterator[ProjectEntry]:
+    rows = Entry.objects.filter(
+        IS_OF_A_RARE_KIND, project=project, kind__in=kinds, lane="system"
+    ).order_by("position")
+    names = ("position", "event_id", "kind", "subject", "session", "actor", "received_us", "facts")
+    stored = list(rows.values_list(*names, "body_commit"))
+    for start in range(0, len(stored), _BODIES_AT_ONCE):
+        part = stored[start : start + _BODIES_AT_ONCE]
+        bodies = Body.objects.filter(entry__in=[row[0] for row in part])
+        texts = {
+            position: (bytes(salt), text)
+            for position, salt, text in bodies.values_list("entry_id", "salt", "text")
+        }
+        for *row, commitment in part:
+            salt, text = texts.get(row[0], (b"", ""))
+            # A body counts only if it fits its commitment, which the seal covers.
+            fits = compute_commitment(salt, text) == bytes(commitment or b"")
+            body = orjson.loads(text) if fits and text else None
+            columns = dict(zip(names, row, strict=True))
+            columns["facts"] = orjson.loads(columns["facts"])
+            yield ProjectEntry(**columns, body=body)
