@@ -28,7 +28,7 @@ Exit codes:
   4  integrity holds, but entries wait longer than --max-lag for their seal
   130  interrupted; --resume continues
 
-The limit: whoever controls the database, the signing key and every anchor can rewrite history.
+The limit: control of the database, the signing key and every anchor allows any rewriting.
 A tree head that you kept (--head), or an anchor in other hands (--anchor), shows it.
 
 Formats: the tree is that of RFC 6962 (leaf SHA-256(0x00 ‖ leaf), node SHA-256(0x01 ‖ left ‖

@@ -1,4 +1,4 @@
-"""Seals the journal of a test, and seals it anew as somebody with a stolen key would."""
+"""Seals the journal of a test, and seals it again as somebody with a stolen key would."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -311,7 +311,7 @@ def _insert_entry(position: int, received_us: int) -> None:
 
 
 def _rebuild_tiles(levels: tuple[int, ...]) -> None:
-    """Write the tiles of these levels anew over the entries as they are now."""
+    """Write the tiles of these levels again over the entries as they are now."""
     tiles: dict[tuple[int, int], bytes] = {}
 
     class Store:

@@ -1,7 +1,7 @@
 """Builds docs/reference/proofs/vectors.json without Gatebook's own code.
 
 Leaves are encoded by the package rfc8785, trees are built by pymerkle and signatures made by
-cryptography. Run `python -m tests.proofs.vectors` to write the file anew.
+cryptography. Run `python -m tests.proofs.vectors` to write the file again.
 """
 
 import base64
