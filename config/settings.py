@@ -251,7 +251,7 @@ GATEBOOK_SEARCH_PLACES = max(int(os.environ.get("GATEBOOK_SEARCH_PLACES") or 0),
 # The limit of forms. Artifact bytes have their own streaming endpoint.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 
-# --- erasure ---------------------------------------------------------------------------------------
+# --- erasure --------------------------------------------------------------------------------------
 # One line for each erasure, outside of the database: a restored backup is erased again from it.
 GATEBOOK_ERASURE_JOURNAL = Path(
     os.environ.get("GATEBOOK_ERASURE_JOURNAL") or VAR_DIR / "erasures.jsonl"

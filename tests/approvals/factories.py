@@ -36,4 +36,6 @@ def gate_of(effect: UUID | str, **columns: Any) -> Gate:
         "requested_at_us": now,
         "decide_by_us": now + 3_600_000_000,
     }
-    return add_row(Gate(**{**lawful, **columns}))
+    gate = Gate(**{**lawful, **columns})
+    add_row(gate)
+    return gate

@@ -13,7 +13,7 @@ from importers.bundles import importer
 from journal import erasures
 from journal.models import Body
 from ledger.models import Effect
-from rebuild import batches, checking
+from rebuild import batches, checking, row_comparison
 from sessions.models import Session
 from tests.bundles.conftest import Origin
 from tests.bundles.conftest import origin as origin
@@ -68,14 +68,14 @@ def test_an_interrupted_check_goes_on_where_it_stopped(
     forge(_FORGE)
     whole = summarize()
     assert whole[0] == 1
-    complete, seen = checking.compare_batch, list[Any]()
+    seen = list[Any]()
 
     def stop(batch: Any, checks: Any) -> Any:
         if batch.sessions:
             seen.append(batch.sessions)
             if len(seen) == 3:
                 raise KeyboardInterrupt
-        return complete(batch, checks)
+        return row_comparison.compare_batch(batch, checks)
 
     monkeypatch.setattr(checking, "compare_batch", stop)
     with pytest.raises(KeyboardInterrupt):
