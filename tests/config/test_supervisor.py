@@ -290,15 +290,21 @@ def test_a_server_that_answered_once_stays_ready_however_busy(
     assert config_supervisor._opened(Supervisor([]), "http://127.0.0.1:1") is opened
 
 
-@pytest.mark.parametrize("port", ["abc", "0", "65536", "-1", "8000 ", "9" * 5000])
-def test_an_invalid_port_is_reported_in_a_sentence(tmp_path: Path, port: str) -> None:
+INVALID_PORT = "gatebook: PORT={} is no port. Choose a number from 1 to 65535, such as PORT=8001.\n"
+
+
+def test_an_invalid_port_is_reported_in_a_sentence(tmp_path: Path) -> None:
     served = Served(tmp_path)
-    served.environment["PORT"] = port
+    served.environment["PORT"] = "abc"
     refused = served.run("-m", "config.supervisor")
-    assert (refused.returncode, refused.stderr) == (
-        1,
-        f"gatebook: PORT={port} is no port. Choose a number from 1 to 65535, such as PORT=8001.\n",
-    )
+    assert (refused.returncode, refused.stderr) == (1, INVALID_PORT.format("abc"))
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "8000 ", "9" * 5000])
+def test_a_text_that_is_no_port_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        config_supervisor._port(port)
+    assert (end.value.code, capsys.readouterr().err) == (1, INVALID_PORT.format(port))
 
 
 @pytest.mark.parametrize("program", [["-m", "config.supervisor"], ["manage.py", "setup"]])
