@@ -118,7 +118,7 @@ def signed_in(page: Page, site: Site, complaints: list[str]) -> Page:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("one_in", keep_core([2, 1], [2]))
+@pytest.mark.parametrize("one_in", keep_core([3, 1], [3]))
 def test_every_page_is_accessible(
     site: Site, browser_page: Page, complaints: list[str], one_in: int
 ) -> None:

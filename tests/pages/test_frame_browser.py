@@ -137,7 +137,7 @@ def _violations(page: Page, rules: Mapping[str, object]) -> list[str]:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("one_in", keep_core([2, 1], [2]))
+@pytest.mark.parametrize("one_in", keep_core([3, 1], [3]))
 def test_every_page_is_accessible(
     server: Server, browser_page: Page, complaints: list[str], one_in: int
 ) -> None:
