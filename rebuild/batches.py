@@ -3,19 +3,24 @@
 Sessions are those that the journal or the table has, because either may lack one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 from accounts.models import Project
 from db import raw_sql
+from db.ids import derive_uuid
 from journal.models import Entry
+from journal.summaries import parse_body
+from ledger.fold import apply
+from ledger.models import Effect
 from rebuild.registry import RebuildBatch, Unit
 from sessions.models import Session
 
 MAX_BATCH_ENTRIES: Final = 10_000  # entries of the sessions of a batch; one session may have more
 MAX_BATCH_SESSIONS: Final = 200
+MAX_SESSION_ENTRIES: Final = 20_000  # a longer session is checked in parts
 _AT_ONCE: Final = 500
 NO_SESSION: Final = UUID(int=0)
 _COUNT: Final = (
@@ -62,6 +67,91 @@ def _list_session_batches(project: UUID | None, after: UUID) -> Iterator[Rebuild
         entries += count
     if sessions:
         yield RebuildBatch(batch_project, tuple(sessions))
+
+
+def split_batch(batch: RebuildBatch) -> Iterator[RebuildBatch]:
+    """Yield a batch, or the parts of one long session; its own row comes first.
+
+    An effect is in the part of those that it compensates, because they change together. Of a long
+    session only the ids of its effects are in memory together.
+    """
+    if len(batch.sessions) != 1:
+        yield batch
+        return
+    session = raw_sql.vendor_id(batch.sessions[0])
+    total = int(raw_sql.fetch_rows(_TOTAL, [session])[0][0])
+    if total <= MAX_SESSION_ENTRIES:
+        yield batch
+        return
+    counts = {
+        raw_sql.read_uuid(effect): int(count)
+        for effect, count in raw_sql.fetch_rows(_EFFECT_COUNTS, [session])
+    }
+    opened = int(raw_sql.fetch_rows(_OPENED, [session])[0][0])
+    yield RebuildBatch(batch.project, batch.sessions, is_rest=True, effect_count=opened)
+    stored = Effect.objects.filter(session=batch.sessions[0]).values_list("id", flat=True)
+    for effect in stored.iterator(2_000):
+        counts.setdefault(effect, 0)
+    part: list[UUID] = []
+    entries = 0
+    for group in _group_linked(counts, _load_links(batch.sessions[0])):
+        size = sum(counts[effect] for effect in group)
+        is_full = entries + size > MAX_BATCH_ENTRIES or len(part) + len(group) > _MOST_EFFECTS
+        if part and is_full:
+            yield RebuildBatch(batch.project, batch.sessions, effects=frozenset(part))
+            part, entries = [], 0
+        part += group
+        entries += size
+    yield RebuildBatch(batch.project, batch.sessions, effects=frozenset(part))
+
+
+_MOST_EFFECTS: Final = 3_000
+_TOTAL: Final = "SELECT COUNT(*) FROM journal_entry WHERE session = %s"
+_EFFECT_COUNTS: Final = (
+    "SELECT effect, COUNT(*) FROM journal_entry WHERE session = %s AND effect IS NOT NULL"
+    " GROUP BY effect"
+)
+_OPENED: Final = (
+    "SELECT COUNT(DISTINCT effect) FROM journal_entry WHERE session = %s AND lane <> 'claim'"
+    " AND ((kind = 'effect.named' AND lane = 'system') OR (lane <> 'system' AND kind IN"
+    f" ({', '.join(repr(kind) for kind in sorted(apply.REPORTABLE_KINDS))})))"
+)
+_LINKS: Final = (
+    "SELECT lane, effect, text FROM journal_entry JOIN journal_body ON entry_id = position"
+    " WHERE session = %s AND kind = 'effect.planned' AND text LIKE '%\"compensates\":%'"
+)
+
+
+def _load_links(session: UUID) -> list[tuple[UUID, UUID]]:
+    """Return each effect that compensates another, with that one."""
+    links = []
+    for lane, effect, text in raw_sql.fetch_rows(_LINKS, [raw_sql.vendor_id(session)]):
+        target = parse_body(text).get("compensates")
+        if isinstance(target, str) and target:
+            other = UUID(target) if lane == "command" else derive_uuid(session, target)
+            links.append((raw_sql.read_uuid(effect), other))
+    stored = Effect.objects.filter(session=session, compensates__isnull=False)
+    links += stored.values_list("id", "compensates_id")
+    return links
+
+
+def _group_linked(
+    effects: Iterable[UUID], links: Iterable[tuple[UUID, UUID]]
+) -> Iterator[list[UUID]]:
+    """Yield the effects in groups that links connect, nearly all of them alone."""
+    group_of: dict[UUID, list[UUID]] = {}
+    for effect, other in links:
+        first, second = (group_of.setdefault(key, [key]) for key in (effect, other))
+        if first is not second:
+            first += second
+            group_of.update(dict.fromkeys(second, first))
+    done: set[UUID] = set()
+    listed = set(effects)
+    for effect in listed:
+        if effect not in done:
+            group = [key for key in group_of.get(effect, [effect]) if key in listed]
+            done.update(group if len(group) > 1 else ())
+            yield group
 
 
 def _list_sessions(after: UUID) -> Iterator[tuple[UUID, UUID, int]]:

@@ -65,7 +65,8 @@ class DifferingBatches:
             if unit != "session":
                 yield unit, RebuildBatch(project)
             for session in sorted(sessions):
-                yield unit, RebuildBatch(project, (session,))
+                for part in batches.split_batch(RebuildBatch(project, (session,))):
+                    yield unit, part
 
 
 def check_batches(
@@ -82,7 +83,8 @@ def check_batches(
         if unit == "session" and batch.project in archives:
             yield _count_imported(batch, checks)
         elif checks:
-            yield from _check_batch(unit, batch, checks)
+            for part in batches.split_batch(batch):
+                yield from _check_batch(unit, part, _select_part(part, checks))
 
 
 IMPORTED: Final = "imported from a bundle: its history is in another Gatebook"
@@ -101,8 +103,7 @@ def _check_batch(
         comparisons = compare_batch(batch, checks)
         if any(comparison.differences for comparison in comparisons):
             with read_one_snapshot():
-                again = RebuildBatch(batch.project, batch.sessions)
-                comparisons = compare_batch(again, checks)
+                comparisons = compare_batch(batch.copy_unread(), checks)
         yield _summarize(unit, batch, comparisons)
     except _UNREADABLE as error:
         if len(batch.sessions) > 1:
@@ -128,6 +129,13 @@ def _describe_unreadable(batch: RebuildBatch, error: Exception) -> RowDifference
 def select_checks(unit: Unit, tables: Sequence[str]) -> list[RowCheck]:
     """Return the checks of a unit, limited to `tables` unless that is empty."""
     return [check for check in list_row_checks(unit) if not tables or check.table in tables]
+
+
+def _select_part(batch: RebuildBatch, checks: Sequence[RowCheck]) -> list[RowCheck]:
+    """Return the checks of a batch: of a part those of its effects, or the others."""
+    if batch.effects is None and not batch.is_rest:
+        return list(checks)
+    return [check for check in checks if check.per_effect != batch.is_rest]
 
 
 def _summarize(
@@ -163,7 +171,7 @@ def restore_rows(differing: DifferingBatches, tables: Sequence[str] = ()) -> Cou
             _lock_tables(names)
             with triggers.suspend_triggers(connection, names):
                 for unit, batch in differing.list_parts():
-                    checks = select_checks(unit, tables)
+                    checks = _select_part(batch, select_checks(unit, tables))
                     comparisons = compare_batch(batch, checks)
                     if any(comparison.changes for comparison in comparisons):
                         _record_rebuilt(batch, comparisons)
@@ -202,8 +210,7 @@ def _write_changes(comparisons: Sequence[TableComparison]) -> Counter[str]:
 
 
 def _require_equal_rows(batch: RebuildBatch, checks: Sequence[RowCheck]) -> None:
-    again = RebuildBatch(batch.project, batch.sessions)
-    for comparison in compare_batch(again, checks):
+    for comparison in compare_batch(batch.copy_unread(), checks):
         if comparison.differences:
             row = comparison.differences[0]
             raise RebuildRefused(

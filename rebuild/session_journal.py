@@ -27,7 +27,15 @@ _COLUMNS: Final = (
 _WIDTH: Final = len(PastEntry._fields)
 _SELECT: Final = (
     f"SELECT {_COLUMNS} FROM journal_entry LEFT JOIN journal_body ON entry_id = position"
-    " WHERE session = %s AND lane <> 'claim' ORDER BY position"
+    " WHERE session = %s AND lane <> 'claim'{part} ORDER BY position"
+)
+# Of a long session: what is about no effect, its first fact, and plans that name a task.
+_REST: Final = (
+    " AND (effect IS NULL OR kind NOT IN ('effect.planned', 'effect.dispatched',"
+    " 'effect.acknowledged', 'effect.failed')"
+    " OR (kind = 'effect.planned' AND (text IS NULL OR text LIKE '%\"task\":%'))"
+    " OR position IN (SELECT position FROM journal_entry first WHERE first.session ="
+    " journal_entry.session AND first.lane IN ('command', 'evidence') ORDER BY position LIMIT 1))"
 )
 _ERASED: Final = (
     "SELECT entry_id FROM journal_erasure JOIN journal_entry ON position = entry_id"
@@ -38,7 +46,14 @@ _ERASED: Final = (
 class SessionJournal:
     """The entries of one session in the order of the journal, but claims."""
 
-    def __init__(self, project: UUID, session: UUID) -> None:
+    def __init__(
+        self,
+        project: UUID,
+        session: UUID,
+        effects: frozenset[UUID] | None = None,
+        *,
+        is_rest: bool = False,
+    ) -> None:
         self.project = project
         self.session = session
         self.entries: list[PastEntry] = []
@@ -47,7 +62,14 @@ class SessionJournal:
         self._imported: set[int] = set()
         self._without_text: list[int] = []
         self._erased: set[int] | None = None
-        self._read(raw_sql.fetch_rows(_SELECT, [raw_sql.vendor_id(session)]))
+        condition, parameters = "", [raw_sql.vendor_id(session)]
+        if is_rest:
+            condition = _REST
+        elif effects is not None:
+            marks = ", ".join(["%s"] * len(effects))
+            condition = f" AND (effect IS NULL OR effect IN ({marks}))"
+            parameters += [raw_sql.vendor_id(effect) for effect in sorted(effects)]
+        self._read(raw_sql.fetch_rows(_SELECT.replace("{part}", condition), parameters))
 
     def _read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for row in rows:
@@ -123,7 +145,8 @@ def load_session_journals(batch: RebuildBatch) -> dict[UUID, SessionJournal]:
         if batch.project is None:
             raise ValueError("A batch of sessions has a project.")
         batch.cache["journals"] = {
-            session: SessionJournal(batch.project, session) for session in batch.sessions
+            session: SessionJournal(batch.project, session, batch.effects, is_rest=batch.is_rest)
+            for session in batch.sessions
         }
     journals: dict[UUID, SessionJournal] = batch.cache["journals"]
     return journals

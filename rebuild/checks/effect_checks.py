@@ -48,7 +48,10 @@ def _fold_batch(batch: RebuildBatch) -> Iterator[tuple[UUID, list[FoldedEffect]]
         return
     deadlines = ToolDeadlines(batch.project, 0)
     for session, journal in load_session_journals(batch).items():
-        rows = Effect.objects.filter(session=session).values_list(*StoredEffect._fields)
+        effects = Effect.objects.filter(session=session)
+        if batch.effects is not None:
+            effects = effects.filter(id__in=batch.effects)
+        rows = effects.values_list(*StoredEffect._fields)
         stored = {row[0]: StoredEffect._make(row) for row in rows.iterator(2_000)}
         branches = load_branch_history(journal)
         yield session, fold_effects(journal, stored, names, deadlines, branches)
@@ -72,10 +75,13 @@ def _fold_attempt_rows(batch: RebuildBatch) -> Iterator[FoldedRow]:
 
 
 def _select_effects(batch: RebuildBatch) -> "QuerySet[Any]":
-    return Effect.objects.filter(session__in=batch.sessions)
+    rows = Effect.objects.filter(session__in=batch.sessions)
+    return rows if batch.effects is None else rows.filter(id__in=batch.effects)
 
 
 def _select_attempts(batch: RebuildBatch) -> "QuerySet[Any]":
+    if batch.effects is not None:
+        return Attempt.objects.filter(effect__in=batch.effects)
     return Attempt.objects.filter(effect__session__in=batch.sessions)
 
 
@@ -96,6 +102,7 @@ def register_effect_checks() -> None:
             writer.restore_effects,
             EFFECT_UNCOMPUTED,
             _complete_effect,
+            per_effect=True,
         ),
     )
     register_row_check(
@@ -108,5 +115,6 @@ def register_effect_checks() -> None:
             _select_attempts,
             writer.restore_attempts,
             ATTEMPT_UNCOMPUTED,
+            per_effect=True,
         ),
     )

@@ -204,20 +204,38 @@ def _fold_vote(
 
 
 def _select_gates(batch: RebuildBatch) -> "QuerySet[Any]":
-    return Gate.objects.filter(session__in=batch.sessions)
+    rows = Gate.objects.filter(session__in=batch.sessions)
+    return rows if batch.effects is None else rows.filter(effect__in=batch.effects)
 
 
 def _select_votes(batch: RebuildBatch) -> "QuerySet[Any]":
-    return Vote.objects.filter(gate__session__in=batch.sessions)
+    rows = Vote.objects.filter(gate__session__in=batch.sessions)
+    return rows if batch.effects is None else rows.filter(gate__effect__in=batch.effects)
 
 
 def register_gate_checks() -> None:
     """Register the checks of gates and votes."""
     register_row_check(
         Gate._meta.db_table,
-        RowCheck(Gate, ("id",), "session", _fold_gates, _select_gates, gates.restore_gates),
+        RowCheck(
+            Gate,
+            ("id",),
+            "session",
+            _fold_gates,
+            _select_gates,
+            gates.restore_gates,
+            per_effect=True,
+        ),
     )
     register_row_check(
         Vote._meta.db_table,
-        RowCheck(Vote, ("id",), "session", _fold_votes, _select_votes, votes.restore_votes),
+        RowCheck(
+            Vote,
+            ("id",),
+            "session",
+            _fold_votes,
+            _select_votes,
+            votes.restore_votes,
+            per_effect=True,
+        ),
     )

@@ -33,10 +33,12 @@ ITEM_UNCOMPUTED: Final = {"id": _NUMBER}
 
 
 def _fold_sessions(batch: RebuildBatch) -> Iterator[FoldedRow]:
-    names, effects = load_project_names(batch), load_folded_effects(batch)
+    names = load_project_names(batch)
+    effects = {} if batch.is_rest else load_folded_effects(batch)
     stored = Session.objects.in_bulk(list(batch.sessions))
     for session, journal in load_session_journals(batch).items():
-        folded = fold_session(journal, names, len(effects[session]), stored.get(session))
+        count = batch.effect_count if batch.is_rest else len(effects[session])
+        folded = fold_session(journal, names, count, stored.get(session))
         if folded is not None:
             values = row_values(folded.row, SESSION_UNCOMPUTED)
             yield FoldedRow((session,), values, folded.position, folded.unknown)

@@ -5,7 +5,7 @@ what is stored: `rebuild/row_comparison.py` compares the two.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -32,12 +32,22 @@ class FoldedRow:
 class RebuildBatch:
     """What is checked at once. `project` is None for the installation.
 
+    A long session is checked in parts: with `effects` only those, with what `per_effect` checks
+    compare; with `is_rest` everything else. `effect_count` is then that of the whole session.
+
     `cache` keeps what several checks of the same batch need, by any key.
     """
 
     project: UUID | None
     sessions: tuple[UUID, ...] = ()
     cache: dict[Any, Any] = field(default_factory=dict)
+    effects: frozenset[UUID] | None = None
+    is_rest: bool = False
+    effect_count: int = 0
+
+    def copy_unread(self) -> "RebuildBatch":
+        """Return the same batch without what was read."""
+        return replace(self, cache={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,7 @@ class RowCheck:
     restore: Callable[[Sequence[RowChange]], object]
     uncomputed: Mapping[str, str] = field(default_factory=dict)
     insert_values: Callable[[FoldedRow], Mapping[str, Any]] = lambda _row: {}
+    per_effect: bool = False
     excuse: Callable[[RebuildBatch, tuple[Any, ...]], str] = lambda _batch, _key: ""
 
     @property

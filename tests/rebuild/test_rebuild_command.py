@@ -14,6 +14,7 @@ from journal import erasures
 from journal.models import Body
 from ledger.models import Effect
 from rebuild import batches, checking, row_comparison
+from rebuild.registry import RebuildBatch
 from sessions.models import Session
 from tests.bundles.conftest import Origin
 from tests.bundles.conftest import origin as origin
@@ -58,6 +59,22 @@ def test_erased_texts_are_not_compared_and_never_come_back(origin: Origin) -> No
     assert run("--check")[0] == 1
     assert run()[0] == 0
     assert Session.objects.get(id=session.id).title == ""
+
+
+def test_a_long_session_is_checked_in_parts(
+    origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = summarize()
+    monkeypatch.setattr(batches, "MAX_SESSION_ENTRIES", 10)
+    monkeypatch.setattr(batches, "MAX_BATCH_ENTRIES", 10)
+    session = RebuildBatch(origin.session.project_id, (origin.session.id,))
+    assert len(list(batches.split_batch(session))) > 5
+    code, summary = summarize()
+    assert (code, summary["rows"]) == (0, whole[1]["rows"])
+    forge(_FORGE)
+    assert summarize()[0] == 1
+    assert run()[0] == 0
+    assert summarize()[0] == 0
 
 
 def test_an_interrupted_check_goes_on_where_it_stopped(
