@@ -425,7 +425,7 @@ class JournalRebuilder(EffectRebuilder):
     def _check_permission(self, row: EffectRow, folded: RebuiltEffect) -> None:
         """Correct what a row claims of a policy by the violation that the journal has.
 
-        Whoever runs without permission has a violation. So a report's policy result, which is
+        What runs without permission has a violation. So a report's policy result, which is
         taken from the row, cannot turn the one into the other.
         """
         if row.permission_basis not in ("observe", "policy"):
