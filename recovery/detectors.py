@@ -127,8 +127,12 @@ def finding_count_subquery() -> Subquery:
     return Subquery(of_session.annotate(number=Count("position")).values("number"))
 
 
+_TEXTS_OF_AGENTS: Final = frozenset({"fact", "sources"})
+
+
 def _finding_entry(session: Session, finding: ControlFinding) -> entries.Draft:
-    facts_of_it = {"control": finding.control, **finding.about}
+    # Agents choose these texts: they are in the body, which can be erased, and never in the facts.
+    about = {name: value for name, value in finding.about.items() if name not in _TEXTS_OF_AGENTS}
     return entries.Draft(
         project=session.project_id,
         source=entries.SYSTEM_SOURCE,
@@ -139,7 +143,7 @@ def _finding_entry(session: Session, finding: ControlFinding) -> entries.Draft:
         # Not part of the text: the sentence may change with a release, but the entry must stay the
         # same.
         text=entries.dump_sorted_json({"control": finding.control, "key": finding.key}),
-        facts=entries.dump_sorted_json(facts_of_it),
+        facts=entries.dump_sorted_json({"control": finding.control, **about}),
         session=session.id,
         effect=finding.effect,
         subject=finding.subject,
