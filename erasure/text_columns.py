@@ -478,6 +478,7 @@ TEXT_TABLES: Final = (
     TextTable("proofs.Tile", "bodies", _columns("hashes")),
     TextTable("proofs.TreeHead", "bodies", _columns("root key_name key_id note")),
     TextTable("proofs.SigningKey", "bodies", _columns("name key_id public_key endorsement")),
+    TextTable("proofs.Anchor", "bodies", _columns("name kind receipt error")),
     TextTable("proofs.SealProgress", "bodies", _columns("writers")),
     # --- erasure itself; its words go when the request has run
     TextTable(
