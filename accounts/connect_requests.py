@@ -16,7 +16,6 @@ from uuid import UUID
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session as LoginSession
 from django.db import transaction
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts import agents, projects, tokens
@@ -82,12 +81,15 @@ def has_grant(secret: str) -> bool:
 
     Anybody may ask, again and again, so the answer takes one read at most.
     """
-    return _SECRET.fullmatch(secret) is not None and _select_grant(secret).exists()
+    return (
+        _SECRET.fullmatch(secret) is not None
+        and LoginSession.objects.filter(**_match_grant(secret)).exists()
+    )
 
 
-def _select_grant(secret: str) -> QuerySet[LoginSession]:
+def _match_grant(secret: str) -> dict[str, Any]:
     key = _store_key(hashlib.sha256(secret.encode()).hexdigest())
-    return LoginSession.objects.filter(session_key=key, expire_date__gt=timezone.now())
+    return {"session_key": key, "expire_date__gt": timezone.now()}
 
 
 @transaction.atomic(savepoint=False)
@@ -98,10 +100,10 @@ def claim_token(secret: str) -> ConnectedAgent | None:
     """
     if _SECRET.fullmatch(secret) is None:
         return None
-    waiting = _select_grant(secret)
-    row = waiting.select_for_update().first()
+    waiting = _match_grant(secret)
+    row = LoginSession.objects.filter(**waiting).select_for_update().first()
     grant: dict[str, Any] | None = None if row is None else row.get_decoded().get(_FIELD)
-    if grant is None or not waiting.delete()[0]:
+    if grant is None or not LoginSession.objects.filter(**waiting).delete()[0]:
         return None
     agent = agents.load_agent(UUID(grant["project"]), UUID(grant["agent"]))
     if agent is None:

@@ -115,6 +115,10 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         "signing_key_is_stored_once": ["DROP TRIGGER signing_key_is_never_replaced"],
         # a trigger skips a success that is already stored
         "anchor_takes_a_head_once": ["DROP TRIGGER anchor_is_never_replaced"],
+        # a trigger skips what is queued already
+        "outbox_event_is_stored_once": [
+            "DROP TRIGGER journal_outbox_project_deduplication_key_is_never_replaced"
+        ],
         # a trigger rejects a second lease with the same id
         "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
         **{name: ["DROP TRIGGER erasure_starts_as_a_request"] for name in FOLLOW_A_TRIGGER},
