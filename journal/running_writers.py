@@ -8,6 +8,7 @@ transaction ids, which start again when a dump is restored into another cluster,
 transaction that does not write to the journal. SQLite has one writer: positions follow the commits.
 """
 
+import time
 from typing import Final
 
 from django.db import connection
@@ -22,6 +23,24 @@ _WRITERS: Final = (
     " AND relation = 'journal_entry'::regclass AND mode = 'RowExclusiveLock' AND granted"
     " AND pid IS DISTINCT FROM pg_backend_pid()"
 )
+_WAIT_S: Final = 1.0
+_LOOK_S: Final = 0.02
+
+
+def wait_until_stable(position: int) -> int:
+    """Wait until no entry can appear up to a visible `position`; return it, or 0 after a second.
+
+    For jobs that read every entry once: what appears below the position that they stored is lost
+    for them. Must run outside a long transaction of the caller.
+    """
+    ends = time.monotonic() + _WAIT_S
+    writers = load_running_writers()
+    while writers:
+        if time.monotonic() > ends:
+            return 0
+        time.sleep(_LOOK_S)
+        writers &= load_running_writers()
+    return position
 
 
 def load_last_position() -> int:

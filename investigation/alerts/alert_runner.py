@@ -40,7 +40,7 @@ from investigation.query.fields.row_tests import NO_ROWS, CompileContext
 from investigation.query.fields.types import MultiValue, Time
 from investigation.query.parser import values
 from investigation.query.parser.ast import Node, QueryError, Term, TextWords
-from journal import settled_position
+from journal import running_writers, settled_position
 from journal.models import Entry
 from monitoring import job_heartbeats
 
@@ -109,7 +109,7 @@ def run_alerts(most_s: float = RUN_LIMIT_S) -> AlertRun:
     job_heartbeats.record_heartbeat(NAME, usual_s=EVERY_S)
     ends, settled, named_rows, done = (
         time.monotonic() + most_s,
-        settled_position.load_settled_position(),
+        running_writers.wait_until_stable(settled_position.load_settled_position()),
         _NamedRows(),
         AlertRun(),
     )

@@ -19,6 +19,7 @@ from db import raw_sql
 from display.index_progress import FIELDS, MAX_MISSING_COUNT, REPEATS, WORDS, IndexProgress
 from investigation.fulltext import duplicate_index, extract, field_index, store
 from journal.models import Entry
+from journal.running_writers import wait_until_stable
 from journal.settled_position import load_settled_position
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from ledger.tools.argument_values import list_field_values
@@ -102,7 +103,7 @@ def update_index(
     job_heartbeats.record_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
     done = IndexResult(position=job_heartbeats.load_position(JOB_NAME))
-    while (settled := load_settled_position()) > done.position and (
+    while (settled := wait_until_stable(load_settled_position())) > done.position and (
         upto is None or done.position < upto
     ):
         done.effects += _index_step(done.position, settled)

@@ -13,6 +13,7 @@ import msgspec
 from django.db import connection, transaction
 
 from db import jobs, raw_sql
+from journal.running_writers import wait_until_stable
 from journal.settled_position import load_settled_position
 from ledger.names.lookalike_letters import compute_skeleton
 from ledger.names.names_of_plan import find_plan_names
@@ -66,7 +67,7 @@ def index_names(most_s: float | None = None) -> int:
     jobs.send_job_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
     plans, position = 0, load_names_position()
-    while (settled := load_settled_position()) > position:
+    while (settled := wait_until_stable(load_settled_position())) > position:
         plans += _index_names_step(position, settled)
         position = load_names_position()
         if ends is not None and time.monotonic() > ends:
