@@ -60,7 +60,6 @@ def test_a_position_is_stable_when_the_writers_below_it_have_ended(
     def read() -> tuple[int, int]:
         assert has_position.wait(30)
         (above,) = entries.append_entries([draft("above", project=new_project())], 1)
-        assert load_settled_position() == above.position
         monkeypatch.setattr(running_writers, "_WAIT_S", 0.1)
         early = wait_until_stable(above.position)
         may_commit.set()

@@ -1,5 +1,7 @@
 """The append-only rules on PostgreSQL: its own statements, and triggers that exist but do not fire."""
 
+import re
+
 import pytest
 from django.db import DatabaseError, connection, transaction
 
@@ -22,7 +24,8 @@ STATEMENTS = [
 def test_no_statement_changes_what_was_written(statement: str) -> None:
     history()
     before = everything()
-    assert "the journal is append-only" in attack(statement)
+    # The outbox, which one statement names too, refuses in its own words.
+    assert re.search("the journal is append-only|its rows follow the journal", attack(statement))
     assert everything() == before
 
 

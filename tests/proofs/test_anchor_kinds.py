@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -228,11 +229,18 @@ def _read_length(stream: Any) -> int:
     return int(digits)
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose path fits into the 107 bytes of the address of a socket."""
+    with tempfile.TemporaryDirectory(prefix="gb-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("kind", ["udp", "tcp", "unix-datagram", "unix-stream"])
-def test_syslog_receives_the_whole_note(kind: str, tmp_path: Path) -> None:
+def test_syslog_receives_the_whole_note(kind: str, short_path: Path) -> None:
     tree = SmallTree(40)
     heads = [tree.make_head(1, 3), tree.make_head(2, 9)]
-    with receive_syslog(kind, tmp_path / "log") as (address, wait_for):
+    with receive_syslog(kind, short_path / "log") as (address, wait_for):
         target = AnchorTarget("syslog", "syslog", address)
         assert KINDS["syslog"].find_faults(target) == []
         assert [receipt["sent_to"] for receipt in publish(target, heads)] == [address] * 2
@@ -248,7 +256,7 @@ def test_syslog_receives_the_whole_note(kind: str, tmp_path: Path) -> None:
         assert (int(match[1]), base64.b64decode(match[2]).decode()) == (head.number, head.note)
         assert len(message) < 1024
     with pytest.raises(AnchorFailed, match="Start its receiver or check its address"):
-        publish(AnchorTarget("syslog", "syslog", f"unix://{tmp_path}/none"), heads)
+        publish(AnchorTarget("syslog", "syslog", f"unix://{short_path}/none"), heads)
 
 
 def test_a_webhook_is_signed_and_refusals_are_shown() -> None:

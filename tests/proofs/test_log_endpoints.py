@@ -15,6 +15,7 @@ from tests.journal.drafts import draft, new_project
 from tests.pages.people import Organization
 from tests.proofs.test_sealer import read_leaf
 from tests.proofs.test_tree_heads import keys
+from tests.rows_with_entries import add_row
 
 __all__ = ["keys"]
 pytestmark = pytest.mark.django_db
@@ -33,7 +34,7 @@ def seal(count: int, project: Project | None = None) -> None:
 def join(organization: Organization, name: str, project: Project) -> None:
     """Make a person a member of one more project."""
     user = organization.members[name].user
-    Membership.objects.create(project=project, user=user, role="viewer")
+    add_row(Membership(project=project, user=user, role="viewer"))
 
 
 def test_a_stranger_audits_the_tree_by_its_tiles(keys: object) -> None:

@@ -45,7 +45,7 @@ OF_SQLITE = [
     + "', first_used_us, NULL, '' FROM proofs_signingkey",
 ]
 OF_POSTGRESQL = [
-    f"TRUNCATE {table}"
+    f"TRUNCATE {table} CASCADE"
     for table in ("proofs_sealedentry", "proofs_tile", "proofs_treehead", "proofs_signingkey")
 ]
 

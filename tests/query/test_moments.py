@@ -138,13 +138,14 @@ def story(scenario: Scenario) -> Scenario:
 
 
 def shown(client: Client, url: str, **query: str) -> str:
-    """Return the text of a page without elapsed times."""
+    """Return the text of a page without elapsed times and the present seal of its entries."""
     answer = client.get(url, query)
     assert answer.status_code == 200, answer.content[:3000]
     text: str = answer.content.decode()
     if answer["Content-Type"].startswith("application/json"):
         return text
-    return re.sub(r"</b> in \d+ ms", "</b>", text.partition("<main")[2].partition("</main>")[0])
+    main = text.partition("<main")[2].partition("</main>")[0]
+    return re.sub(r'</b> in \d+ ms|<p class="seal quiet">.*?</p>', "</b>", main, flags=re.S)
 
 
 def first_difference(before: str, after: str) -> tuple[str, str]:
