@@ -26,7 +26,6 @@ from tests.pages.people import Organization
 from tests.pages.sample_data import SampleIds
 from tests.proofs.sealing import seal_entries
 from tests.query.conftest import settled
-from web.templatetags.gatebook import grouped
 
 __all__ = ["agent", "inbox", "quiet", "sample", "settled"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
@@ -50,6 +49,11 @@ def read(client: Client, address: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", answer.text.partition("<main")[2]).split())
 
 
+def group(position: int) -> str:
+    """Return a number as `read` returns it: its digits in groups."""
+    return f"{position:,}".replace(",", " ")
+
+
 def publish() -> None:
     for state in anchors.load_anchor_states():
         anchors.publish_now(state.target)
@@ -64,13 +68,13 @@ def test_the_page_tells_how_far_the_journal_is_sealed(
     head = seal_entries(5)
     sealed = Entry.objects.order_by("position")[4].position
     words = read(viewer, address)
-    assert f"Sealed up to entry {grouped(sealed)} of {grouped(last)}" in words
+    assert f"Sealed up to entry {group(sealed)} of {group(last)}" in words
     assert "for the seal, the oldest for" in words
     assert "Anyone who controls the database and every anchor can rewrite history" in words
     head = seal_entries()
     publish()
     words = read(viewer, address)
-    assert f"Sealed up to entry {grouped(last)} , the newest" in words
+    assert f"Sealed up to entry {group(last)} , the newest" in words
     assert "in step" in words
     assert str(tmp_path) not in words  # places are for administrators
     assert str(tmp_path) in read(organization.client("administrator"), address)
@@ -192,7 +196,7 @@ def test_one_quiet_line_on_the_pages_of_what_was_sealed(inbox: InboxScenario) ->
         f"{reverse('search')}?q=effect+asof:%23{entry.position}",
         f"{pages[0]}?asof=%23{entry.position}",
     ):
-        assert f"Entries up to {grouped(entry.position)}: sealed under head 1" in read(
+        assert f"Entries up to {group(entry.position)}: sealed under head 1" in read(
             viewer, address
         )
     # As many probes whatever is sealed: one statement.

@@ -38,7 +38,7 @@ def read_examples(page: str, language: str) -> list[str]:
 
 def make_mail_project(server: Server, name: str, folder: Path) -> LiveProject:
     """Make a project with the tools and the policy of docs/how-to/frameworks.md."""
-    code = _MAKE.format(name=name, person=f"{name}-rita", password=PASSWORD)
+    code = _MAKE.format(name=name, person=f"{name}-guy", password=PASSWORD)
     token = server.run(code).strip()
     tools, policies = read_examples("frameworks", "yaml")
     (folder / "tools.yaml").write_text(tools)
@@ -142,7 +142,7 @@ class MailAgent:
     def rule(self, answer: str = "approve", reason: str = "agreed in INC-204") -> None:
         """Let the reviewer rule on the newest gate that waits."""
         gate = self.project.wait_for_gate()
-        rule(self.project.server, gate["id"], f"{self.project.name}-rita", answer, reason)
+        rule(self.project.server, gate["id"], f"{self.project.name}-guy", answer, reason)
 
     def list_states(self) -> list[str]:
         """Return the states of the project's effects that were not withdrawn, oldest first."""

@@ -163,7 +163,7 @@ def rule_on_every_gate(agent: MailAgent) -> int:
     gates = agent.project.agent.get("/gates").json()["items"]
     waiting = [gate["id"] for gate in gates if gate["status"] == "pending"]
     for gate in waiting:
-        rule(agent.project.server, gate, f"{agent.project.name}-rita", "approve", "agreed")
+        rule(agent.project.server, gate, f"{agent.project.name}-guy", "approve", "agreed")
     return len(waiting)
 
 

@@ -92,7 +92,7 @@ class Waiting:
         """Let the reviewer rule on the gates that wait, newest first."""
         page = self.project.agent.get("/gates", status="pending", limit=limit)
         for gate in page.json()["items"]:
-            person = f"{self.project.name}-rita"
+            person = f"{self.project.name}-guy"
             rule(self.project.server, gate["id"], person, answer, reason)
 
     def wait_for_ends(self, count: int) -> None:

@@ -64,7 +64,7 @@ class LiveProject:
 
     def load_page(self, path: str) -> str:
         """Return a page as the project's reviewer sees it."""
-        person = f"{self.name}-rita"
+        person = f"{self.name}-guy"
         key = self.server.run(
             f"from tests.pages.people import signed_in; print(signed_in({person!r}))"
         ).strip()
@@ -75,7 +75,7 @@ class LiveProject:
     def rule(self, answer: str = "approve", reason: str = "agreed in INC-204") -> None:
         """Rule on the gate that waits through its page, as a person does."""
         gate = self.wait_for_gate()
-        person = f"{self.name}-rita"
+        person = f"{self.name}-guy"
         key = self.server.run(
             f"from tests.pages.people import signed_in; print(signed_in({person!r}))"
         ).strip()
@@ -135,5 +135,5 @@ class LiveProject:
 
 def make_live_project(server: Server, name: str) -> LiveProject:
     """Make a project that asks a reviewer for pushes and allows everything else."""
-    code = _MAKE.format(name=name, person=f"{name}-rita", password=PASSWORD, rules=RULES)
+    code = _MAKE.format(name=name, person=f"{name}-guy", password=PASSWORD, rules=RULES)
     return LiveProject(server, name, server.run(code).strip())
