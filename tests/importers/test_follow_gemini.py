@@ -133,7 +133,7 @@ def test_the_recorded_session_grows_is_killed_and_resumed(
 def test_a_document_is_read_whenever_it_is_complete_and_goes_on_as_a_log(
     following: Following, tmp_path: Path
 ) -> None:
-    """An older version writes one document anew; the next one resumes it into a file of lines."""
+    """An older version writes one document again; the next one resumes it into a file of lines."""
     (document,) = json_lines(FILES / "gemini-document.jsonl")
     calls = [message for message in document["messages"] if message["type"] == "gemini"]
     calls[0]["toolCalls"], later = calls[0]["toolCalls"][:1], calls[0]["toolCalls"]
