@@ -4,16 +4,19 @@ The tool's declaration names them (`telling:` in tools.yaml). Without it, argume
 that tools of many agents use. Every value is agent text.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from journal.summaries import COMMAND_ARGUMENTS
-from ledger.tools.argument_values import format_plain_value, list_argument_values
+from ledger.tools.argument_values import MAX_VALUES, format_plain_value, list_argument_values
 
 MAX_DECLARED_PAIRS: Final = 4  # a row has no space for more
 MAX_DEFAULT_PAIRS: Final = 2
 MAX_VALUE_CHARACTERS: Final = 400
 _MAX_LISTED: Final = 6  # values of one path that are written out
+# Lists of these are the words of one command; their order and repetition matter.
+_WORDS_OF_A_COMMAND: Final = ("command", "cmd", "argv", "args")
 # By kind, the most telling kind first; of each kind the first argument that is given counts.
 _DEFAULT_KINDS: Final = (
     ("to", "recipient", "recipients", "channel", "bcc", "cc"),
@@ -48,7 +51,9 @@ def list_telling_values(
     most = MAX_DECLARED_PAIRS if declared else MAX_DEFAULT_PAIRS
     pairs: list[TellingValue] = []
     for path in declared or _default_paths(arguments):
-        value = _join_values(list_argument_values(arguments, path))
+        values = list_argument_values(arguments, path)
+        is_command = _last_name(path) in _WORDS_OF_A_COMMAND
+        value = _join_words(values) if is_command else _join_values(values)
         if value and (declared or value != shown):
             pairs.append(TellingValue(_label(path, declared), value))
         if len(pairs) == most:
@@ -75,11 +80,21 @@ def _last_name(path: str) -> str:
     return steps[-1] if steps else path
 
 
+def _join_words(values: Sequence[Any]) -> str:
+    """Return the words of a command as a shell takes them; a single text is the command."""
+    texts = [format_plain_value(value) for value in values]
+    more = " …" if len(texts) == MAX_VALUES else ""
+    return _cut_middle(texts[0] if len(texts) == 1 else shlex.join(texts)) + more
+
+
 def _join_values(values: Sequence[Any]) -> str:
     texts = list(dict.fromkeys(map(format_plain_value, values)))
     more = f", {len(texts) - _MAX_LISTED} more" if len(texts) > _MAX_LISTED else ""
-    text = ", ".join(texts[:_MAX_LISTED])
-    if len(text) > MAX_VALUE_CHARACTERS:
-        half = MAX_VALUE_CHARACTERS // 2
-        text = f"{text[:half]}…{text[-half:]}"
-    return text + more
+    return _cut_middle(", ".join(texts[:_MAX_LISTED])) + more
+
+
+def _cut_middle(text: str) -> str:
+    if len(text) <= MAX_VALUE_CHARACTERS:
+        return text
+    half = MAX_VALUE_CHARACTERS // 2
+    return f"{text[:half]}…{text[-half:]}"

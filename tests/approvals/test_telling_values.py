@@ -41,6 +41,8 @@ def pairs(declared: list[str], arguments: Any, shown: str = "") -> list[tuple[st
             ["to=a@b.example, c@d.example", "subject=Hi"],
         ),
         ([], {"command": "rm -rf build", "description": "cleans"}, ["command=rm -rf build"]),
+        ([], {"command": ["git", "diff", "--stat"]}, ["command=git diff --stat"]),
+        (["x.cmd"], {"x": {"cmd": ["cp", "a b", "c", "c"]}}, ["cmd=cp 'a b' c c"]),
         ([], {"cluster": "staging", "amount": 7, "table": "t"}, ["cluster=staging", "table=t"]),
         ([], {"note": "nothing known"}, []),
         ([], ["no", "names"], []),
