@@ -412,7 +412,14 @@ def _write_investigation(sample: Sample) -> None:
     ):
         dan.submit(url_of("saved_queries"), name=name, q=query, shared="1")
     sample.urls["export"] = dan.submit(f"{url_of('export')}?q=tool:git.push")
-    for job in ("run_exports", "expire_gates", "send_notifications", "sweep_stuck"):
+    dan.submit(url_of("erasures"), reason="CASE-7: keep the release.", words="rounding")
+    sample.urls["erasure"] = dan.submit(
+        url_of("new_erasure"), subject="words", words="Invoices", reason="TICKET-204"
+    )
+    for job in (
+        *("run_exports", "expire_gates", "send_notifications", "sweep_stuck"),
+        *("run_erasures", "seal_journal"),
+    ):
         run_command(job)
 
 
@@ -424,7 +431,7 @@ def list_pages(sample: Sample) -> list[PageAddress]:
         pages.append(PageAddress(name, person, url + (f"?{query}" if query else "")))
 
     def add_search(name: str, query: str, more: str = "") -> None:
-        add(name, "rita", url_of("audit"), f"q={quote(query)}{more}")
+        add(name, "rita", url_of("search"), f"q={quote(query)}{more}")
 
     for person in sample.people.values():
         person.sign_in()
@@ -516,7 +523,7 @@ def list_pages(sample: Sample) -> list[PageAddress]:
     )
     add("resolve-confirm", "alice", confirm)
 
-    add("search", "rita", url_of("audit"))
+    add("search", "rita", url_of("search"))
     add_search("search-effects", "tool:git.push ref_class:production")
     add_search("search-facets", "state:failed", "&facets=1")
     add_search("search-words", "rounding")
@@ -546,6 +553,9 @@ def list_pages(sample: Sample) -> list[PageAddress]:
     add("proofs", "rita", url_of("proofs"))
     add("proof-of-entry", "rita", url_of("proof", 40))
     add("journal-erase", "dan", url_of("erase_body", 40))
+    add("erasures", "dan", url_of("erasures"))
+    add("erasure-new", "dan", url_of("new_erasure"))
+    add("erasure", "admin", sample.urls["erasure"])
 
     add("stuck", "rita", url_of("stuck"))
     add("stuck-mine", "rita", url_of("stuck"), "mine=1")
