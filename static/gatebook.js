@@ -179,6 +179,15 @@
       document.querySelector(".gate-title")?.focus({ preventScroll: true });
     }
   });
+  // Ctrl+K works with the single keys turned off, too, and in a text field.
+  addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+    const box = document.getElementById("jump");
+    if (!box || document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    box.focus();
+    box.select();
+  });
   // "g" and then a letter opens a page of the navigation.
   let goPressedAt = 0;
   if (root.dataset.keys === "on") addEventListener("keydown", (event) => {

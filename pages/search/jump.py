@@ -91,6 +91,16 @@ def find_by_any_id(project: Project, text: str) -> JumpResult:
     return result
 
 
+def is_id_shaped(text: str) -> bool:
+    """Return True if `text` is a handle, UUID, digest or position and cannot be words to search."""
+    return bool(
+        parse_handle(text)
+        or parse_uuid(text)
+        or is_sha256(text)
+        or parse_position(text) is not None
+    )
+
+
 def is_sha256(text: str) -> bool:
     """Return True if `text` is a SHA-256 in hexadecimal, with or without its prefix."""
     return _DIGEST.fullmatch(text.lower()) is not None

@@ -10,7 +10,7 @@ from django.views.decorators.vary import vary_on_headers
 from accounts.access import MemberRequest, member_required
 from accounts.people import ensure_pseudonym
 from db.clock import now_us
-from display import access_log, time_limit
+from display import access_log, time_limit, urls_of_rows
 from display.page_params import parse_number
 from investigation.query import autocomplete, docs
 from investigation.query.entity_registry import ENTITIES
@@ -106,7 +106,7 @@ def search_language(request: MemberRequest) -> HttpResponse:
 @member_required
 @time_limit.limit_view
 def jump_to_id(request: MemberRequest) -> HttpResponse:
-    """Redirect to the object that an id names, or list the candidates."""
+    """Redirect to the object that an id names, list the candidates, or search for the words."""
     text = request.GET.get("id", "").strip()
     if not text or len(text) > LONGEST_ID or "\0" in text:
         return render(
@@ -115,6 +115,8 @@ def jump_to_id(request: MemberRequest) -> HttpResponse:
     matches = jump.find_by_any_id(request.membership.project, text)
     if len(matches.hits) == 1:
         return redirect(matches.hits[0].url)
+    if not matches.hits and not jump.is_id_shaped(text):
+        return redirect(urls_of_rows.build_search_url(text))
     return render(request, "pages/search/jump.html", {"text": text, "jump": matches})
 
 

@@ -75,7 +75,7 @@ class Site:
             "/search/?q=session&facets=1",
             "/search/?q=tool:git.push+state:odd",
             "/go/",
-            "/go/?id=nothing",
+            "/go/?id=99999999",
         ]
 
 

@@ -72,7 +72,7 @@ def pages(sample: SampleIds) -> list[str]:
         "/search/?q=key:ok+permission:used",
         "/search/?q=event",
         "/search/?q=session+agent:deploy-7+|+group+status,agent",
-        "/go/?id=nothing",
+        "/go/?id=99999999",
         "/go/?id=00000000-0000-4000-8000-000000000000",
         f"/go/?id={'0' * 64}",
     ]

@@ -71,16 +71,8 @@ def test_an_ambiguous_name_offers_a_choice(
     assert "2 results" in page
 
 
-NAMING_NOTHING = [
-    "nothing",
-    "e_999999",
-    "s_0",
-    "e_99999999999999999999",
-    "é" * 300,
-    "toolu_01",
-    "-1",
-    "...",
-]
+NAMING_NOTHING = ["e_999999", "s_0", "00000000-0000-4000-8000-000000000000", "99999999"]
+WORDS = ["nothing", "é" * 300, "toolu_01", "-1", "...", "tool:git.push since:7d"]
 
 
 def test_an_unknown_name_shows_what_was_tried(viewer: Client, sample: SampleIds) -> None:
@@ -90,7 +82,13 @@ def test_an_unknown_name_shows_what_was_tried(viewer: Client, sample: SampleIds)
         page = answer.content.decode()
         assert "No ID matches “" in page
         assert "Gatebook searched this project for" in page
-        assert "Call ids are not indexed" in page
+        assert f'href="/search/?q={text}"' in page
+
+
+def test_words_are_searched(viewer: Client, sample: SampleIds) -> None:
+    for text in WORDS:
+        answer = viewer.get("/go/", {"id": text})
+        assert parse_qs(urlsplit(answer.headers["Location"]).query) == {"q": [text]}
 
 
 def test_an_intent_digest_leads_to_a_search(viewer: Client, sample: SampleIds) -> None:
