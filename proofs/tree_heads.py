@@ -24,30 +24,37 @@ def load_last_head() -> TreeHead | None:
     return TreeHead.objects.order_by("-id").first()
 
 
-def is_head_due(last: TreeHead | None, size: int, now: int) -> bool:
+def is_head_due(
+    last: TreeHead | None, size: int, now: int, grown_every_us: int = GROWN_EVERY_US
+) -> bool:
     """Return whether a head of a tree of `size` leaves is due at `now`.
 
     After the clock was set back, a head is due at once.
     """
     if last is None:
         return True
-    every_us = GROWN_EVERY_US if size > last.size else UNCHANGED_EVERY_US
+    every_us = grown_every_us if size > last.size else UNCHANGED_EVERY_US
     return not 0 <= now - last.made_at_us < every_us
 
 
-def sign_due_head() -> TreeHead | None:
+def sign_due_head(grown_every_us: int = GROWN_EVERY_US) -> TreeHead | None:
     """Sign a head of the tree if one is due. Raises SealKeyError when the key is missing.
 
-    An installation that `manage.py setup` did not prepare has no origin, and no heads.
+    With 0, a head is due whenever the tree has grown. An installation that `manage.py setup` did
+    not prepare has no origin, and no heads.
     """
-    if fingerprints.load_installation_id() is None:
-        return None
-    if not is_head_due(load_last_head(), load_tree_end().size, now_us()):
+
+    def is_due() -> bool:
+        size = load_tree_end().size
+        return is_head_due(load_last_head(), size, now_us(), grown_every_us)
+
+    if fingerprints.load_installation_id() is None or not is_due():
         return None
     private_key = signing_keys.load_private_key()
     with transaction.atomic():
-        is_due = lock_tree() and is_head_due(load_last_head(), load_tree_end().size, now_us())
-        return sign_tree_head(signing_keys.load_origin(), private_key) if is_due else None
+        if not (lock_tree() and is_due()):
+            return None
+        return sign_tree_head(signing_keys.load_origin(), private_key)
 
 
 def sign_tree_head(
