@@ -11,7 +11,7 @@ from pages.incidents import views as incidents_views
 from pages.journal import erase_views
 from pages.journal import views as journal_views
 from pages.messages import views
-from pages.search import alert_views, export_views, question_views, saved_query_views
+from pages.search import alert_views, case_views, export_views, question_views, saved_query_views
 from pages.search import views as search_views
 from pages.sessions import resume_views, state_views
 from pages.sessions import views as sessions_views
@@ -110,6 +110,7 @@ urlpatterns = [
         alert_views.switch_alerts,
         name="saved_query_alerts",
     ),
+    path("search/case/", case_views.case_file_page, name="case_file"),
     path("search/export/", export_views.export, name="export"),
     path("search/exports/<uuid:export>/", export_views.export_job, name="export_job"),
     path("search/exports/<uuid:export>/file/", export_views.export_file, name="export_file"),

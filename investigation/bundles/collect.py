@@ -370,12 +370,13 @@ class SessionExport:
                 proved[row["position"]] = row["log_index"]
                 withheld = row["position"] in replaced
                 yield proof_document.withhold_text(row) if withheld else row
-        yield from _prove_erasures(head, erased, proved)
+        yield from prove_erasures(head, erased, proved)
 
 
-def _prove_erasures(
+def prove_erasures(
     head: TreeHead, erased: list[Entry], proved: dict[int, int]
 ) -> Iterator[dict[str, Any]]:
+    """Yield the proofs of the erasing entries that are not in `proved`, then `erased` rows."""
     erasing = proof_document.load_erasing_entries(erased)
     further = [entry for entry in erasing.values() if entry.position not in proved]
     for row in proof_document.prove_entries(head, further):

@@ -8,6 +8,8 @@ from django import template
 from django.template.loader import get_template
 from django.utils.safestring import SafeString
 
+from accounts.access import has_role
+from accounts.models import Membership
 from approvals.models import Gate
 from display import urls_of_rows
 from display.effect_table import EffectRow
@@ -40,6 +42,12 @@ def field_list(name: str) -> SafeString:
     fields = [(field, docs.example_condition(entity, field)) for field in entity.fields.values()]
     context = {"entity": entity, "fields": fields, "entities": ENTITIES.values()}
     return SafeString(get_template("pages/search/_fields.html").render(context))
+
+
+@register.filter
+def may_make_case(membership: Membership) -> bool:
+    """Return True if the member can make case files."""
+    return has_role(membership, "reviewer")
 
 
 @register.filter
