@@ -12,12 +12,20 @@ from django.http import HttpRequest, HttpResponse
 _KEY = "shown_once"
 _COOKIE = "gatebook-once"
 _LIFETIME_S = 120
+_PATH = "/settings/"
 
 
 def store_secret_once(
-    request: HttpRequest, response: HttpResponse, secret: str, **about: str
+    request: HttpRequest,
+    response: HttpResponse,
+    secret: str,
+    path: str = _PATH,
+    **about: str,
 ) -> None:
-    """Store `secret`, and texts `about` it, for the next page that calls `take_secret_once`."""
+    """Store `secret`, and texts `about` it, for the next page that calls `take_secret_once`.
+
+    Only pages below `path` can show it.
+    """
     raw = secret.encode()
     pad = secrets.token_bytes(len(raw))
     request.session[_KEY] = {"masked": _mask(raw, pad).hex(), **about}
@@ -28,7 +36,7 @@ def store_secret_once(
         httponly=True,
         secure=settings.SESSION_COOKIE_SECURE,
         samesite="Strict",
-        path="/settings/",
+        path=path,
     )
 
 
@@ -50,9 +58,9 @@ def take_secret_once(request: HttpRequest) -> dict[str, str]:
     return {**stored, "secret": _mask(masked, pad).decode(errors="replace")}
 
 
-def clear_secret_cookie(response: HttpResponse) -> HttpResponse:
+def clear_secret_cookie(response: HttpResponse, path: str = _PATH) -> HttpResponse:
     """Delete the pad's cookie in the response of the page that called `take_secret_once`."""
-    response.delete_cookie(_COOKIE, path="/settings/", samesite="Strict")
+    response.delete_cookie(_COOKIE, path=path, samesite="Strict")
     return response
 
 

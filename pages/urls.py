@@ -6,6 +6,7 @@ from pages.bundles import views as bundles_views
 from pages.compare import views as compare_views
 from pages.effects import chain_views, resolve_views
 from pages.effects import views as effects_views
+from pages.first_steps import views as first_steps_views
 from pages.history import views as history_views
 from pages.incidents import views as incidents_views
 from pages.journal import erase_views
@@ -18,6 +19,11 @@ from pages.sessions import views as sessions_views
 from pages.stuck import views as stuck_views
 
 urlpatterns = [
+    path("first-steps/", first_steps_views.first_steps_page, name="first_steps"),
+    path("first-steps/token/", first_steps_views.issue_first_token, name="first_token"),
+    path("first-steps/rule/", first_steps_views.activate_first_rule, name="first_rule"),
+    path("first-steps/hide/", first_steps_views.hide_first_steps, name="hide_first_steps"),
+    path("client/<str:file_name>", first_steps_views.download_client, name="client_wheel"),
     path("sessions/", sessions_views.sessions_page, name="sessions"),
     path("sessions/<uuid:session>/", sessions_views.session_page_view, name="session"),
     path(

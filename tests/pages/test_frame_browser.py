@@ -15,6 +15,7 @@ from tests.matrices import keep_core
 pytestmark = pytest.mark.browser
 
 PAGES = (
+    "/first-steps/",
     "/tools/",
     "/settings/people/",
     "/settings/tokens/",

@@ -133,6 +133,7 @@ def ids(inbox: InboxScenario) -> dict[str, Any]:
     row = Effect.objects.get(id=effect["id"])
     return {
         "gate": inbox.gate(effect).id,
+        "file_name": "gatebook_client-0.1.0-py3-none-any.whl",
         "code": "a" * 64,
         "stop": stop.id,
         "exemption": exemption.id,
