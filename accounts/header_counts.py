@@ -13,7 +13,6 @@ from django.db.models.expressions import Combinable
 from accounts.models import Project
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
-from journal import settled_position
 
 # Returns a column to read with a project's row, from its id and the time. Called once per process
 # (db/compiled_query.py).
@@ -29,7 +28,7 @@ class ProjectStatus(NamedTuple):
     is_stopped: bool = False  # a stop covers the whole project
     stuck: int = 0  # problems that are neither cleared nor snoozed
     job_texts: str | None = None  # heartbeats of background jobs, for db/jobs.py
-    position: int = 0  # the journal's last position; rows read later are not older
+    position: int = 0  # a stable position of the journal; rows read later are not older
 
     @property
     def waiting(self) -> int:
@@ -42,9 +41,7 @@ def build_counts_mark(standing: ProjectStatus) -> str:
     return f"{standing.waits}-{standing.stuck}"
 
 
-_parts: dict[str, StatusColumn] = {
-    "position": lambda _project, _now: settled_position.settled_position_column()
-}
+_parts: dict[str, StatusColumn] = {}
 
 
 def register_status_columns(**parts: StatusColumn) -> None:

@@ -231,5 +231,5 @@ def matches_filters(filters: EffectFilters, effect: Any, task: UUID | None, now_
 
 
 def has_news(session: Session, since: int) -> bool:
-    """Return True if the session has an entry after the settled position `since`."""
+    """Return True if the session has an entry after the stable position `since`."""
     return Entry.objects.filter(session=session.id, position__gt=since).exists()

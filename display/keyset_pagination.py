@@ -23,11 +23,15 @@ Row = TypeVar("Row", bound=HasPosition)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The requested page: `before`, `after` or `around` a row; at most one is set."""
+    """The requested page: `before`, `after` or `around` a row; at most one is set.
+
+    Rows above `upto` are left out of pages other than those around a row.
+    """
 
     before: int | None = None
     after: int | None = None
     at: int | None = None
+    upto: int | None = None
 
 
 @dataclass(slots=True)
@@ -125,14 +129,17 @@ def _load_page(arms: Stages, size: int, window: Window) -> Page[Any]:
         behind = _load_older(arms, window.at, size - len(ahead) + 1)
         return _build_page([*ahead, *behind], size, has_newer=has_newer)
     if window.after is not None:
-        rows = _load_newer(arms, window.after, size + 1)
+        rows = _load_newer(arms, window.after, size + 1, window.upto)
         has_newer = len(rows) > size
         rows = rows[-size:]
         page = _build_page(rows, size, has_newer=has_newer)
         page.older = rows[-1].opened_position if rows else window.after + 1
         return page
+    below = window.before
+    if window.upto is not None and (below is None or below > window.upto):
+        below = window.upto + 1
     return _build_page(
-        _load_older(arms, window.before, size + 1), size, has_newer=window.before is not None
+        _load_older(arms, below, size + 1), size, has_newer=window.before is not None
     )
 
 
@@ -160,14 +167,15 @@ def _load_older(stages: Stages, before: int | None, limit: int) -> list[Any]:
     return older_rows
 
 
-def _load_newer(stages: Stages, after: int, limit: int) -> list[Any]:
-    """Return the next `limit` rows above `after`, newest first."""
+def _load_newer(stages: Stages, after: int, limit: int, upto: int | None = None) -> list[Any]:
+    """Return the next `limit` rows above `after`, up to `upto`, newest first."""
     newer_rows: list[Any] = []
     for arms in reversed(stages):
         stage_rows: list[Any] = []
         for rows in arms:
-            above = rows.filter(opened_position__gt=after).order_by("opened_position")
-            stage_rows += above[: limit - len(newer_rows)]
+            above = rows.filter(opened_position__gt=after)
+            above = above if upto is None else above.filter(opened_position__lte=upto)
+            stage_rows += above.order_by("opened_position")[: limit - len(newer_rows)]
         newer_rows = [*_sort_newest_first(stage_rows)[len(newer_rows) - limit :], *newer_rows]
         if len(newer_rows) >= limit:
             break

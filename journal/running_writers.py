@@ -15,9 +15,9 @@ from django.db import connection
 
 from db import raw_sql
 
-_LAST: Final = "SELECT position FROM journal_entry ORDER BY position DESC LIMIT 1"
+LAST_POSITION: Final = "SELECT position FROM journal_entry ORDER BY position DESC LIMIT 1"
 # The lock of an INSERT. A transaction that still waits for it has taken no position.
-_WRITERS: Final = (
+RUNNING_WRITERS: Final = (
     "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'relation'"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND relation = 'journal_entry'::regclass AND mode = 'RowExclusiveLock' AND granted"
@@ -45,7 +45,7 @@ def wait_until_stable(position: int) -> int:
 
 def load_last_position() -> int:
     """Return the last visible position, 0 if there is none. One index probe."""
-    rows = raw_sql.fetch_rows(_LAST)
+    rows = raw_sql.fetch_rows(LAST_POSITION)
     return int(rows[0][0]) if rows else 0
 
 
@@ -56,4 +56,4 @@ def load_running_writers() -> frozenset[str]:
     """
     if connection.vendor != "postgresql":
         return frozenset()
-    return frozenset(name for (name,) in raw_sql.fetch_rows(_WRITERS))
+    return frozenset(name for (name,) in raw_sql.fetch_rows(RUNNING_WRITERS))

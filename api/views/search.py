@@ -16,7 +16,8 @@ from investigation.query.column_types import Reader
 from investigation.query.execute import ResultPage
 from investigation.query.parser.ast import QueryError
 from investigation.query.parser.scanner import MAX_CHARACTERS
-from journal import settled_position
+from journal.running_writers import load_last_position
+from proofs.stable_position import UnstableError, load_recent_position, load_stable_position
 
 log = structlog.get_logger("gatebook.api")
 LATEST_POSITION: Final = 2**63 - 1
@@ -49,7 +50,7 @@ def get_search(call: Call) -> HttpResponse:
             window[name] = parse_whole_number(params, name, 0, LATEST_POSITION)
     project = Project.objects.get(id=call.project)
     people = call.token.scope == "audit"
-    read_to = settled_position.load_settled_position()
+    read_to, upto = _find_bounds(window.get("after"))
     try:
         with time_limit.limit_search(call.token.agent.int, in_turn=True):
             compiled = execute.compile_query(params["q"], project, call.received_us)
@@ -61,6 +62,7 @@ def get_search(call: Call) -> HttpResponse:
                 size=size,
                 before=window.get("before"),
                 after=window.get("after"),
+                upto=upto,
             )
             reader = Reader.of_context(compiled.context, people=people)
             body = _answer_to_json(answer, reader, read_to)
@@ -89,6 +91,25 @@ def get_search(call: Call) -> HttpResponse:
         more=body["next"] is not None or bool(body["groups"] and body["groups"]["more"]),
     )
     return build_json_response(200, body)
+
+
+def _find_bounds(after: int | None) -> tuple[int, int | None]:
+    """Return a stable position, and the last position of the rows of a page, None for no limit.
+
+    A client that polls `after` the position gets each row once, for none will appear below it.
+    Where nothing seals and a slow transaction writes, a first page has newer rows, which a poll
+    returns again.
+    """
+    try:
+        position = load_recent_position()
+    except UnstableError:
+        position = load_stable_position()
+        if after is None:
+            return position, None
+    if after is not None and after > position:
+        # The client was told a position that was stable then. It stays so.
+        position = max(position, min(after, load_last_position()))
+    return position, position
 
 
 def _answer_to_json(answer: ResultPage, reader: Reader, read_to: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Job that evaluates saved-query alerts for matches new since the last check.
 
 A row is new if it matches now and did not at the last check. A row can start to match in two ways:
-an entry names it (every entry settled since the last check's position), or time alone makes it
+an entry names it (every entry stable since the last check's position), or time alone makes it
 match, for example by a passed deadline. The second kind are rows that match now, but with their
 present columns would not match as of the last check's time.
 
@@ -40,9 +40,10 @@ from investigation.query.fields.row_tests import NO_ROWS, CompileContext
 from investigation.query.fields.types import MultiValue, Time
 from investigation.query.parser import values
 from investigation.query.parser.ast import Node, QueryError, Term, TextWords
-from journal import running_writers, settled_position
+from journal import running_writers
 from journal.models import Entry
 from monitoring import job_heartbeats
+from proofs.stable_position import PATIENCE_S, load_stable_position
 
 log = structlog.get_logger("gatebook.alerts")
 NAME: Final = "alerts"
@@ -107,9 +108,9 @@ class _NamedRows:
 def run_alerts(most_s: float = RUN_LIMIT_S) -> AlertRun:
     """Check the queries with alerts on, for at most `most_s` seconds; the next run continues."""
     job_heartbeats.record_heartbeat(NAME, usual_s=EVERY_S)
-    ends, settled, named_rows, done = (
+    ends, stable, named_rows, done = (
         time.monotonic() + most_s,
-        running_writers.wait_until_stable(settled_position.load_settled_position()),
+        running_writers.wait_until_stable(running_writers.load_last_position()),
         _NamedRows(),
         AlertRun(),
     )
@@ -124,7 +125,7 @@ def run_alerts(most_s: float = RUN_LIMIT_S) -> AlertRun:
             continue
         done.checks += 1
         try:
-            done.notified += _check_alert(alert, settled, named_rows)
+            done.notified += _check_alert(alert, stable, named_rows)
         except Exception as error:  # one query must not block the others
             log.exception("alert_failed", alert=str(alert.pk), error=type(error).__name__)
             alerts.record_failure(
@@ -150,7 +151,7 @@ def start_alert(saved: SavedQuery) -> AlertStart:
 
 
 def _start_alert(saved: SavedQuery) -> AlertStart:
-    at_us, place = now_us(), settled_position.load_settled_position()
+    at_us, place = now_us(), load_stable_position(PATIENCE_S)
     search = _parse_query(saved.text, saved, at_us)
     late = [
         index
@@ -163,7 +164,7 @@ def _start_alert(saved: SavedQuery) -> AlertStart:
     if search.entity.name != "event":  # entries never match twice
         rows, _more = execute.load_newest_values(search, ("opened_position",), alerts.MAX_KNOWN)
     return AlertStart(
-        saved.text, _settled_position(search, place), at_us, [row[0] for row in reversed(rows)]
+        saved.text, _stable_position(search, place), at_us, [row[0] for row in reversed(rows)]
     )
 
 
@@ -182,7 +183,7 @@ def _parse_query(text: str, saved: SavedQuery, at_us: int) -> CompiledQuery:
     return search
 
 
-def _check_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> bool:
+def _check_alert(alert: Alert, stable: int, named_rows: _NamedRows) -> bool:
     saved = alert.query
     members = Membership.objects.filter(
         user=saved.owner_id, user__is_active=True, project=saved.project_id
@@ -195,7 +196,7 @@ def _check_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> bool:
             if saved.text != alert.text:
                 begun, look = _start_alert(saved), None
             else:
-                begun, look = None, _evaluate_alert(alert, settled, named_rows)
+                begun, look = None, _evaluate_alert(alert, stable, named_rows)
     except _LateError as late:
         log.info("alert_waits", alert=str(alert.pk), because=str(late))
         return False
@@ -213,16 +214,16 @@ def _check_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> bool:
     return look is not None and alerts.store_check(alert, look) and bool(look.new)
 
 
-def _evaluate_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> CheckResult:
+def _evaluate_alert(alert: Alert, stable: int, named_rows: _NamedRows) -> CheckResult:
     """Evaluate an alert's query and return the new matches."""
     now, place = max(now_us(), alert.checked_at_us), alert.place
     search = _parse_query(alert.text, alert.query, now)
     for index in search.indexes:
         if index.index == WORDS and index.missing:
             raise _LateError(index.note)
-    settled = _settled_position(search, settled)
+    stable = _stable_position(search, stable)
     span = MAX_SPAN >> (3 * alert.failures)  # a smaller step after a timeout
-    until = max(place, min(settled, place + span))
+    until = max(place, min(stable, place + span))
     if search.entity.name == "event":
         rows = execute.matching_rows(search).filter(
             opened_position__gt=place, opened_position__lte=until
@@ -242,15 +243,15 @@ def _evaluate_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> Check
     return _check_result(search, until, known_positions, new)
 
 
-def _settled_position(search: CompiledQuery, settled: int) -> int:
-    """Return the position up to which the journal is settled and indexed for the query.
+def _stable_position(search: CompiledQuery, stable: int) -> int:
+    """Return the position up to which the journal is stable and indexed for the query.
 
     Later entries may not be found yet by their words or as duplicates.
     """
     followed = (
         index.position for index in search.indexes if index.index in (WORDS, REPEATS, FIELDS)
     )
-    return min([settled, *followed])
+    return min([stable, *followed])
 
 
 def _check_result(

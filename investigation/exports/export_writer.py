@@ -28,8 +28,11 @@ from investigation.query import execute, result_columns, stream
 from investigation.query.column_types import Reader, format_moment_us
 from investigation.query.execute import CompiledQuery
 from investigation.query.parser.ast import QueryError
-from investigation.query.permalink import make_ages_absolute, pin_query
-from journal import settled_position
+from investigation.query.permalink import (
+    load_pinned_position,
+    make_ages_absolute,
+    pin_query,
+)
 from journal.models import Entry
 from proofs import proof_document
 from proofs.models import TreeHead
@@ -78,7 +81,7 @@ def plan_export(project: Project, text: str, form: str, now_us: int, who: str) -
         project,
         make_ages_absolute(text, now_us),
         form,
-        settled_position.load_settled_position(),
+        load_pinned_position(),
         now_us,
         who,
     )

@@ -19,8 +19,7 @@ from db import raw_sql
 from display.index_progress import FIELDS, MAX_MISSING_COUNT, REPEATS, WORDS, IndexProgress
 from investigation.fulltext import duplicate_index, extract, field_index, store
 from journal.models import Entry
-from journal.running_writers import wait_until_stable
-from journal.settled_position import load_settled_position
+from journal.running_writers import load_last_position, wait_until_stable
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from ledger.tools.argument_values import list_field_values
 from monitoring import job_heartbeats
@@ -96,17 +95,17 @@ def update_index(
     upto: int | None = None,
     after_step: Callable[[], None] = lambda: None,
 ) -> IndexResult:
-    """Index from the last position on, until the journal's settled end or a limit.
+    """Index from the last position on, until the journal's stable end or a limit.
 
     The limits are `most_s` seconds and position `upto`.
     """
     job_heartbeats.record_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
     done = IndexResult(position=job_heartbeats.load_position(JOB_NAME))
-    while (settled := wait_until_stable(load_settled_position())) > done.position and (
+    while (stable := wait_until_stable(load_last_position())) > done.position and (
         upto is None or done.position < upto
     ):
-        done.effects += _index_step(done.position, settled)
+        done.effects += _index_step(done.position, stable)
         done.position = job_heartbeats.load_position(JOB_NAME)
         after_step()
         if ends is not None and time.monotonic() > ends:
@@ -122,14 +121,14 @@ def reset_index() -> None:
     job_heartbeats.reset_position(JOB_NAME)
 
 
-def _index_step(start: int, settled: int) -> int:
-    """Index the effects of the next entries after `start`, up to `settled`; return their number."""
+def _index_step(start: int, stable: int) -> int:
+    """Index the effects of the next entries after `start`, up to `stable`; return their number."""
     changed: dict[str, None] = {}
     started: dict[str, int] = {}
     has_erasure = False
     most = _STEP_ENTRIES[connection.vendor]
-    entries = raw_sql.fetch_rows(_ENTRIES, [start, settled, most])
-    until = entries[-1][0] if len(entries) == most else settled
+    entries = raw_sql.fetch_rows(_ENTRIES, [start, stable, most])
+    until = entries[-1][0] if len(entries) == most else stable
     for position, kind, effect, lane in entries:
         if effect is None:
             continue

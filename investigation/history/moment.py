@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
+from proofs.stable_position import is_stable
 from sessions.models import Session
 
 CUT_FORMS: Final = (
@@ -56,8 +56,7 @@ def parse_cut(text: str, project: UUID, now_us: int) -> JournalCut:
     """Return the cut that `text` means in a project at `now_us`. Raises CutError.
 
     A time means everything that the server had received by then. Entries that are still being
-    written cannot be cut: on PostgreSQL, a position counts once every transaction up to it has
-    ended.
+    written cannot be cut: on PostgreSQL, a position counts once it is stable.
     """
     moment_text = text.strip()
     if not moment_text or len(moment_text) > MAX_CUT_CHARACTERS or not moment_text.isprintable():
@@ -69,7 +68,7 @@ def parse_cut(text: str, project: UUID, now_us: int) -> JournalCut:
     if at_us > now_us:
         raise CutError(f"{_format_iso(at_us)} is in the future. Choose a moment in the past.")
     position = _find_position_at(at_us)
-    if position > settled_position.load_settled_position():
+    if not is_stable(position):
         raise CutError(_SETTLING)
     return JournalCut(position, at_us)
 
@@ -81,7 +80,7 @@ def _cut_at_position(position: int, moment: str | None, project: UUID, now_us: i
     newest = Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
     if position > newest:
         raise CutError(f"Position {position} does not exist yet. The newest is {newest}.")
-    if position > settled_position.load_settled_position():
+    if not is_stable(position):
         raise CutError(_SETTLING)
     if moment is None:
         return JournalCut(position, _find_received_us(position, project))

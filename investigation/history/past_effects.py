@@ -16,7 +16,7 @@ from investigation.history.moment import CutError, JournalCut
 from investigation.history.past_gate_states import rebuild_gates as rebuild_gates
 from investigation.history.past_sessions import rebuild_sessions as rebuild_sessions
 from investigation.history.rebuild_effects import EffectRebuilder, RebuiltEffect
-from journal import settled_position
+from journal import running_writers
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
@@ -195,7 +195,7 @@ def find_changed_exemptions(
 
 
 def _entries_since(news: ChangeRange) -> Any:
-    if settled_position.load_settled_position() - news.after > MAX_ENTRIES_SINCE:
+    if running_writers.load_last_position() - news.after > MAX_ENTRIES_SINCE:
         raise CutError(_TOO_LONG_AGO)
     return (
         Entry.objects.filter(position__gt=news.after).exclude(kind__startswith="access.").order_by()

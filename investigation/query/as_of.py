@@ -38,8 +38,8 @@ from investigation.query.parser.query_parser import (
     Scope,
     Term,
 )
-from journal import settled_position
 from journal.models import Entry
+from proofs import stable_position
 
 # Finds the rows that changed since a cut, by entity; then, the functions that rebuild them.
 FIND_CHANGED: Final[
@@ -128,7 +128,7 @@ def rebuild_matches(
     cut: JournalCut,
 ) -> PastState:
     """Rebuild what changed since the cut and test it. Raises QueryError if too much has changed."""
-    known_to = settled_position.load_settled_position()
+    known_to = load_known_position(cut)
     if entity.name not in FIND_CHANGED:
         return PastState(cut, known_to)  # Journal entries never change.
     if not all(part.is_told for part in parts):
@@ -162,7 +162,7 @@ def find_changed_during_read(
     """
     if entity.name not in FIND_CHANGED or not has_entries_after(past.known_to):
         return past, {}
-    last = settled_position.load_settled_position()
+    last = load_known_position(past.cut)
     try:
         ids = FIND_CHANGED[entity.name](
             project, past.cut, ChangeRange(past.known_to, MAX_CHANGED_DURING_READ)
@@ -172,12 +172,20 @@ def find_changed_during_read(
     changed: dict[UUID, int] = {}
     for part in past_entries.split_ids(ids - past.again.keys()):
         changed |= dict(entity.rows().filter(pk__in=part).values_list("pk", "opened_position"))
-    # Later positions may still be committed: the next call starts at `last`.
+    # Entries above `last` may still be written: the next call starts there.
     return replace(past, known_to=last), changed
 
 
+def load_known_position(cut: JournalCut) -> int:
+    """Return a position up to which everything that is read later includes each entry.
+
+    It never waits: what it leaves out is read again.
+    """
+    return max(stable_position.load_stable_position(), cut.position)
+
+
 def has_entries_after(after: int) -> bool:
-    """Return True if the journal has entries after that position, settled or not."""
+    """Return True if the journal has entries after that position, stable or not."""
     return Entry.objects.filter(position__gt=after).exists()
 
 

@@ -17,7 +17,6 @@ from investigation.query import as_of
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.fields.row_tests import RowTest
 from investigation.query.parser.ast import QueryError
-from journal import settled_position
 
 # Most rows of an entity that are rebuilt while all matches are read.
 MAX_REBUILT_IN_FILE: Final = 20_000
@@ -69,7 +68,7 @@ class PastRelatedRows:
             min(rows.known_to for _, rows in rebuilt_rows)
         ):
             return False
-        last = settled_position.load_settled_position()
+        last = as_of.load_known_position(self._cut)
         are_changed = [
             self._take_in(name, rows, last) for name, rows in rebuilt_rows
         ]  # All entities are updated.
@@ -78,7 +77,7 @@ class PastRelatedRows:
     def _first(self, name: str) -> _Rebuilt | None:
         rebuilt = _Rebuilt(self._cut.position)
         try:
-            self._read(name, rebuilt, settled_position.load_settled_position())
+            self._read(name, rebuilt, as_of.load_known_position(self._cut))
         except CutError:
             if self._whole:
                 raise QueryError(0, 0, as_of.TOO_MANY_CHANGES) from None

@@ -168,16 +168,17 @@ def load_results(
     *,
     before: int | None = None,
     after: int | None = None,
+    upto: int | None = None,
     size: int = PAGE_SIZE,
     by_id: RowLoader | None = None,
 ) -> ResultPage:
-    """Return one page of the matches of `compiled`.
+    """Return one page of the matches of `compiled`, of rows up to position `upto`.
 
     `rows` adds the display columns to a query of complete rows. `by_id`, if given, loads the same
     rows of a project by their ids. As of a moment, the returned page has the compiled query with
     the rows that changed during the read.
     """
-    window = keyset_pagination.Window(before=before, after=after)
+    window = keyset_pagination.Window(before=before, after=after, upto=upto)
     for _ in range(MAX_REREADS if compiled.past is not None else 0):
         page = _load_once(compiled, rows, window, size, by_id)
         rebuilt = _rebuild_changed(compiled)

@@ -13,7 +13,7 @@ from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.types import MultiValue, Time
 from investigation.query.parser import values
 from investigation.query.parser.ast import And, Node, Not, Or, QueryError, QueryValue, Scope, Term
-from journal import settled_position
+from proofs import stable_position
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def pin_query(text: str, now_us: int, position: int | None = None) -> str:
     """Return `text` with ages as times before `now_us`, and `asof:` that time and `position`.
 
-    Without `position`, the last settled position is used. Both are needed: what depends on the
+    Without `position`, a stable position of now is used. Both are needed: what depends on the
     clock alone, such as a passed deadline, has no journal entry. A moment that the query names is
     kept. Raises QueryError for invalid queries and for fields that do not support `asof:`.
     """
@@ -29,10 +29,16 @@ def pin_query(text: str, now_us: int, position: int | None = None) -> str:
     as_of.reject_unrecorded_fields(query)
     if query.asof is not None:
         return query.text
-    cut = JournalCut(
-        settled_position.load_settled_position() if position is None else position, now_us
-    )
+    cut = JournalCut(load_pinned_position() if position is None else position, now_us)
     return edit.add_condition(query, f"asof:#{cut.text}")
+
+
+def load_pinned_position() -> int:
+    """Return a stable position of now. Waits a moment for those who write. Raises QueryError."""
+    try:
+        return stable_position.load_recent_position()
+    except stable_position.UnstableError as error:
+        raise QueryError(0, 0, str(error)) from None
 
 
 def find_position(text: str) -> int | None:

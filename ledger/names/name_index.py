@@ -13,8 +13,7 @@ import msgspec
 from django.db import connection, transaction
 
 from db import jobs, raw_sql
-from journal.running_writers import wait_until_stable
-from journal.settled_position import load_settled_position
+from journal.running_writers import load_last_position, wait_until_stable
 from ledger.names.lookalike_letters import compute_skeleton
 from ledger.names.names_of_plan import find_plan_names
 from ledger.names.near_names import compared_part, cut_pieces
@@ -60,15 +59,15 @@ _decode_plan: Final = msgspec.json.Decoder(_PlanBody).decode
 
 @jobs.record_run(JOB_NAME)
 def index_names(most_s: float | None = None) -> int:
-    """Read the names of new plans, up to the journal's settled end or for `most_s` seconds.
+    """Read the names of new plans, up to the journal's stable end or for `most_s` seconds.
 
     Returns the number of plans read.
     """
     jobs.send_job_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
     plans, position = 0, load_names_position()
-    while (settled := wait_until_stable(load_settled_position())) > position:
-        plans += _index_names_step(position, settled)
+    while (stable := wait_until_stable(load_last_position())) > position:
+        plans += _index_names_step(position, stable)
         position = load_names_position()
         if ends is not None and time.monotonic() > ends:
             break
@@ -82,11 +81,11 @@ def reset_name_index() -> None:
         delete_all_names()
 
 
-def _index_names_step(start: int, settled: int) -> int:
+def _index_names_step(start: int, stable: int) -> int:
     """Read the plans among the next entries after `start`; return their number."""
     most = _STEP_ENTRIES[connection.vendor]
-    entries = raw_sql.fetch_rows(_ENTRIES, [start, settled, most])
-    until = entries[-1][0] if len(entries) == most else settled
+    entries = raw_sql.fetch_rows(_ENTRIES, [start, stable, most])
+    until = entries[-1][0] if len(entries) == most else stable
     plans = {
         position: (project, received_us)
         for position, kind, lane, project, received_us in entries

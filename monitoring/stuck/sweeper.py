@@ -14,8 +14,7 @@ from accounts.models import Agent, Project
 from db import jobs as db_job_heartbeats
 from db.clock import now_us
 from display.effect_headline import Sentence
-from journal.running_writers import wait_until_stable
-from journal.settled_position import load_settled_position
+from journal.running_writers import load_last_position, wait_until_stable
 from ledger.models import Effect
 from ledger.verdicts import evaluate
 from monitoring import job_heartbeats
@@ -64,9 +63,9 @@ def sweep_stuck(at_us: int | None = None) -> SweepResult:
     done = SweepResult(is_paused=web_is_down or now < job_heartbeats.load_pause_end())
     with transaction.atomic():
         leases.record_silent_holders(MAX_SILENCES, now)
-    settled = max(wait_until_stable(load_settled_position()), job_heartbeat.position or 0)
+    stable = max(wait_until_stable(load_last_position()), job_heartbeat.position or 0)
     window = loops.read_window(
-        job_heartbeat.position or max(settled - loops.MAX_ENTRIES_READ, 0), settled
+        job_heartbeat.position or max(stable - loops.MAX_ENTRIES_READ, 0), stable
     )
     for project in Project.objects.filter(archive=False).values_list("id", flat=True):
         _sweep_project(project, window, now, job_heartbeat.heartbeats, done)

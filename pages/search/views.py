@@ -17,7 +17,6 @@ from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser import values
 from investigation.query.parser.ast import QueryError
 from investigation.saved_queries import builtin_questions
-from journal.settled_position import load_settled_position
 from pages.search import jump
 from pages.search.page import SearchPage, build_search_page
 from pages.search.results import (
@@ -27,6 +26,7 @@ from pages.search.results import (
     load_search_results,
 )
 from pages.search.search_request import RedirectTo, parse_search_request
+from proofs.stable_position import load_stable_position
 
 # Numbers of built-in questions that the page head links to.
 HEAD_QUESTIONS: Final = (
@@ -53,7 +53,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
             identity_url = find_identity_url(project, search.text)
             if identity_url is not None:
                 return redirect(identity_url)
-            request.read_to = load_settled_position()
+            request.read_to = load_stable_position()
             if search.query is not None:
                 results = load_search_results(search, search.query, project, now_us())
     except QueryError as query_error:

@@ -27,7 +27,6 @@ from db.compiled_query import CompiledQuerySet
 from display import display_state
 from display.keyset_pagination import Window
 from investigation.fulltext import duplicate_index
-from journal import settled_position
 from journal.models import Entry
 from ledger import same_calls
 from ledger.models import Effect
@@ -59,7 +58,6 @@ def load_session_for_page(project: Project, session_id: UUID) -> Session | None:
 
     `controls_fired`: recorded findings of controls, None for none.
     `handoff_waits`: whether a handoff is not yet accepted.
-    `settled_to`: the settled position before anything else was read.
     `lease_…`: columns of its lease.
     `in_incident`: whether it belongs to an incident.
     `repeats`: how often it made the same call, None if each call was made once.
@@ -87,7 +85,6 @@ def _session_query(project: UUID, session: UUID) -> "QuerySet[Session]":
         **liveness.liveness_columns(),
         "controls_fired": detectors.finding_count_subquery(),
         "handoff_waits": waits,
-        "settled_to": settled_position.settled_position_column(),
         "in_incident": data.incident_member_condition("session"),
         "has_claims": Exists(Entry.objects.filter(IS_A_CLAIM, session=OuterRef("id"))),
         "named": same_calls.has_same_call(**same_calls.OF_SESSION),

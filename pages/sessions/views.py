@@ -71,6 +71,7 @@ def sessions_page(request: MemberRequest) -> HttpResponse:
 @limit_view
 def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
     """Show one session, its summary and its newest effects."""
+    load_project_status(request)  # its position is that from before all rows
     row = _load_session_or_404(request, session)
     if "asof" in request.GET:
         return views.session_as_of(request, row)
@@ -114,6 +115,9 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
 @limit_view
 def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
     """Show the timeline; for a poll its fragment, or 204 if nothing is new."""
+    since = parse_number(request.GET.get("since", ""), 18)
+    if since is None:
+        load_project_status(request)  # its position is that from before all rows
     row = _load_session_or_404(request, session)
     if "asof" in request.GET:
         return views.timeline_as_of(request, row)
@@ -124,9 +128,11 @@ def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
         return render(
             request, "pages/timeline/timeline.html", _timeline_context(request, row, now_us())
         )
-    since = parse_number(request.GET.get("since", ""), 18)
-    if since is not None and not effect_table.has_news(row, since):
-        return HttpResponse(status=204)
+    if since is not None:
+        if not effect_table.has_news(row, since):
+            return HttpResponse(status=204)
+        load_project_status(request)
+        row = _load_session_or_404(request, session)
     return render(
         request, "pages/timeline/_timeline.html", _timeline_context(request, row, now_us())
     )
@@ -221,9 +227,8 @@ def _timeline_context(request: MemberRequest, session: Any, now: int) -> dict[st
     paged = place.window != keyset_pagination.Window()
     # Read before the rows: an entry committed in between is shown twice, not missed.
     # An archive never changes.
-    since = None if paged or request.membership.project.archive else session.settled_to
-    if since is not None:
-        request.read_to = since
+    standing = load_project_status(request)
+    since = None if paged or request.membership.project.archive else standing.position
     rows = effect_table.load_timeline_page(session, effect_filters, place.window, now)
     three = request.GET.get("clocks") == "three"
     skews = clock_skew.load_skews([session], wanted=three)

@@ -6,14 +6,13 @@ from uuid import UUID
 
 import pytest
 import time_machine
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
 from db.clock import now_us
 from investigation.history import moment as cuts
-from investigation.history.moment import CutError
-from journal import erasures, settled_position
+from journal import erasures
 from journal.models import Entry
 from ledger.models import Effect, Tool
 from ledger.tools import cache
@@ -21,14 +20,6 @@ from tests.approvals.inbox_scenario import InboxScenario
 from tests.rows_with_entries import add_row
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat rows of the test's own transaction as settled; PostgreSQL would wait for its end."""
-    monkeypatch.setattr(
-        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
 
 
 def last_position() -> int:
@@ -41,7 +32,6 @@ def page(client: Client, name: str, identity: UUID, asof: object, status: int = 
     return answer.content.decode().partition("<main")[2].partition("</main>")[0]
 
 
-@pytest.mark.usefixtures("settled")
 def test_the_three_pages_show_the_past_state_and_no_actions(inbox: InboxScenario) -> None:
     before = last_position()
     planned = inbox.plan(arguments={"command": "git push origin main"}, why="because")
@@ -112,7 +102,6 @@ def test_the_three_pages_show_the_past_state_and_no_actions(inbox: InboxScenario
         )
 
 
-@pytest.mark.usefixtures("settled")
 def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(inbox: InboxScenario) -> None:
     add_row(Tool(project=inbox.project, name="file.read", tool_class="idempotent", deadline_s=60))
     cache.clear_tool_cache()
@@ -131,7 +120,6 @@ def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(inbox: InboxScenar
         assert "unknown" not in page(client, "session", effect.session_id, "59m")
 
 
-@pytest.mark.usefixtures("settled")
 def test_a_text_that_names_no_moment_is_refused_in_a_sentence(inbox: InboxScenario) -> None:
     effect = inbox.effect(inbox.plan())
     client = inbox.organization.client("viewer")
@@ -148,14 +136,9 @@ def test_a_text_that_names_no_moment_is_refused_in_a_sentence(inbox: InboxScenar
     assert live["Location"] == reverse("effect", args=[effect.id])
 
 
-def test_entries_still_being_written_cannot_be_cut(inbox: InboxScenario) -> None:
+def test_a_moment_by_age_is_the_one_by_position(inbox: InboxScenario) -> None:
     inbox.plan()
     project, now = inbox.project.id, now_us()
-    if connection.vendor == "postgresql":  # more entries may still arrive below that position
-        for text in (f"#{last_position()}", "0s"):
-            with pytest.raises(CutError, match="still being written"):
-                cuts.parse_cut(text, project, now)
-        return
     by_age, by_position = (
         cuts.parse_cut("0s", project, now),
         cuts.parse_cut(str(last_position()), project, now),
@@ -165,7 +148,6 @@ def test_entries_still_being_written_cannot_be_cut(inbox: InboxScenario) -> None
     assert cuts.parse_cut(by_age.text, project, now + 10**9) == by_age
 
 
-@pytest.mark.usefixtures("settled")
 def test_arguments_of_a_replaced_plan_are_its_own_or_erased(inbox: InboxScenario) -> None:
     inbox.agent.session("s-1")
     report = {

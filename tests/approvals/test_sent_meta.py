@@ -2,15 +2,11 @@
 
 import re
 
-import pytest
 from django.test import Client
 from django.urls import reverse
 
 from journal.models import Entry
 from tests.approvals.inbox_scenario import InboxScenario
-from tests.approvals.test_asof_pages import settled
-
-__all__ = ["settled"]
 
 META = {"cwd": "/srv/<script>alert(1)</script>", "allowed": ["approve", "edit"]}
 LABEL = "sent by the agent, not compared"
@@ -46,7 +42,6 @@ def test_meta_is_shown_as_sent_by_the_agent_and_only_where_there_is_some(
     assert "t.jsonl" in page
 
 
-@pytest.mark.usefixtures("settled")
 def test_past_pages_show_what_was_sent_by_then(inbox: InboxScenario) -> None:
     client = inbox.organization.client("reviewer")
     gate = inbox.gate(inbox.plan("e-1", meta={"cwd": "/before"}))

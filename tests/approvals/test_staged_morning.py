@@ -13,8 +13,6 @@ from approvals.checks import run_checks
 from approvals.checks.checked_request import build_checked_request
 from approvals.models import Gate
 from approvals.policies import policy_inputs
-from journal.models import Entry
-from ledger.names import name_index
 from ledger.tools import cache, registry
 from ledger.tools.tools_yaml import parse_tools_yaml
 from tests.api.api_client import Caller
@@ -59,10 +57,6 @@ def test_every_trap_is_warned_about_and_nothing_else(
     quiet: InboxScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inbox = quiet
-    # PostgreSQL settles nothing inside a test's transaction.
-    monkeypatch.setattr(
-        name_index, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
     with ExitStack() as stack:
         staged = StagedAgents(inbox, stack)
         registry.declare_tools(inbox.project, parse_tools_yaml(TOOLS))

@@ -44,12 +44,6 @@ def worker(organization: Organization) -> Iterator[Caller]:
         yield caller
 
 
-@pytest.fixture(autouse=True)
-def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count the entries of the test's own transaction as settled."""
-    monkeypatch.setattr(indexer, "load_settled_position", newest)
-
-
 def newest() -> int:
     """Return the position of the newest entry."""
     return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
@@ -354,7 +348,7 @@ def test_words_read_before_an_erasure_are_not_written_after_it(
     monkeypatch.setattr(extract, "extract_words", then_erase)
     until = newest()
     with monkeypatch.context() as patched:
-        patched.setattr(indexer, "load_settled_position", lambda: until)
+        patched.setattr(indexer, "load_last_position", lambda: until)
         indexer.update_index()
     assert times == [1, 1]
     assert "jane" not in str(stored()[effect.opened_position].words)

@@ -9,22 +9,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from approvals.checks.run_checks import CHECKS
-from journal.models import Entry
 from ledger.models import Effect
-from ledger.names import name_index
 from tests.importers.samples import FILES
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("project", "in_process")]
-
-
-@pytest.fixture(autouse=True)
-def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count the entries of the test's own transaction as settled."""
-    monkeypatch.setattr(
-        name_index,
-        "load_settled_position",
-        lambda: Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0,
-    )
 
 
 def measure(folder: Path, *options: str) -> list[str]:

@@ -12,7 +12,6 @@ from django.test import Client
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
-from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
 from tests.approvals.conftest import inbox, quiet
@@ -27,9 +26,6 @@ MOMENT = PAST + timedelta(minutes=3)
 @pytest.fixture
 def asof(inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the moment 3 minutes after two effects: one waits for approval, one runs."""
-    monkeypatch.setattr(
-        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
     with time_machine.travel(PAST):
         inbox.declare("file.read", "read", "read_only")
         inbox.plan(arguments={"ref": "main"})

@@ -9,7 +9,6 @@ from django.test import Client
 from accounts import repositories
 from approvals import exemptions
 from db.clock import now_us
-from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller
@@ -264,9 +263,6 @@ def test_facets_bars_and_links_as_of_a_moment_are_of_that_moment(
     viewer: Client, agent: Caller, sample: SampleIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = Entry.objects.order_by("-position").values_list("position", flat=True)
-    monkeypatch.setattr(
-        settled_position, "load_settled_position", lambda: newest[0]
-    )  # nothing settles within a test on PostgreSQL
     position = newest[0]
     effect = Effect.objects.get(id=sample.effects["planned"])
     agent.dispatch({"id": str(effect.id), "intent_digest": effect.intent_digest})

@@ -19,8 +19,6 @@ from investigation.exports import exports
 from investigation.incidents import incidents
 from investigation.models import SavedQuery
 from investigation.saved_queries import saved_queries
-from journal import settled_position
-from journal.models import Entry
 from tests.api.api_client import Caller
 from tests.approvals.confirm_helpers import proved
 from tests.pages.people import Organization
@@ -30,14 +28,6 @@ pytestmark = pytest.mark.django_db
 BUTTON: Final = re.compile(
     r'name="project" value="([^"]+)"><input type="hidden" name="next" value="([^"]+)">'
 )
-
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count every entry as settled; PostgreSQL settles none of the test's own transaction."""
-    monkeypatch.setattr(
-        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
 
 
 @pytest.fixture

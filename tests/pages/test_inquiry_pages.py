@@ -3,18 +3,12 @@
 import re
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 import pytest
-from django.db.models import Subquery
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from db.compiled_query import CompiledQuerySet
-from journal import settled_position
-from journal.models import Entry
 from ledger.models import Effect
-from pages.sessions import data as session_data
 from sessions.models import Artifact, Session, Task
 from tests.api.api_client import Caller
 from tests.pages.people import Organization
@@ -211,17 +205,8 @@ def test_any_row_is_reached_by_a_link(viewer: Client, sample: SampleIds) -> None
 
 
 def test_the_timeline_poll_is_empty_until_there_are_changes(
-    viewer: Client, agent: Caller, sample: SampleIds, monkeypatch: pytest.MonkeyPatch
+    viewer: Client, agent: Caller, sample: SampleIds
 ) -> None:
-    # PostgreSQL settles no entry of the test's own transaction; browser tests use the real horizon.
-    newest = Subquery(Entry.objects.order_by("-position").values("position")[:1])
-    monkeypatch.setattr(settled_position, "settled_position_column", lambda: newest)
-    # Compiled once per process: compile again for this test and after the test.
-    monkeypatch.setattr(
-        session_data,
-        "_SESSION",
-        CompiledQuerySet(session_data._session_query, project=UUID, session=UUID),
-    )
     page = main(viewer.get(reverse("session", args=[sample.session])))
     match = re.search(r'hx-get="([^"]+)"\s+hx-trigger="every 5s"', page)
     assert match

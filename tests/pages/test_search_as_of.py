@@ -8,7 +8,7 @@ from accounts.models import Project
 from db.clock import now_us
 from investigation.query import as_of, execute, stream
 from investigation.query.parser.ast import QueryError
-from journal import settled_position
+from journal import running_writers
 from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller
@@ -32,17 +32,6 @@ QUERIES = (
     "event kind:effect.dispatched",
     "gate",
 )
-
-
-@pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count every entry as settled, because PostgreSQL settles none of the test's transaction.
-
-    The browser tests use the real horizon.
-    """
-    monkeypatch.setattr(
-        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
 
 
 def load_matches(project: Project, text: str) -> list[tuple[str, str]]:
@@ -135,7 +124,7 @@ def test_a_page_explains_that_too_much_changed_during_the_read(
 
     monkeypatch.setattr(as_of, "find_changed_during_read", too_much)
     answer = organization.client("viewer").get(
-        "/search/", {"q": f"effect asof:#{settled_position.load_settled_position()}"}
+        "/search/", {"q": f"effect asof:#{running_writers.load_last_position()}"}
     )
     assert answer.status_code == 400
     assert "Too much changed while searching" in answer.content.decode()

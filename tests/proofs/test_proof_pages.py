@@ -25,10 +25,9 @@ from tests.pages.conftest import agent, sample
 from tests.pages.people import Organization
 from tests.pages.sample_data import SampleIds
 from tests.proofs.sealing import seal_entries
-from tests.query.conftest import settled
 
-__all__ = ["agent", "inbox", "quiet", "sample", "settled"]
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
+__all__ = ["agent", "inbox", "quiet", "sample"]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

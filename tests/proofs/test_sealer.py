@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection, connections, transaction
@@ -83,14 +84,14 @@ def test_sealers_at_the_same_time_seal_each_entry_once(committed: None) -> None:
 
 
 @contextmanager
-def open_transaction(name: str) -> Iterator[Callable[[], Any]]:
+def open_transaction(name: str, project: UUID | None = None) -> Iterator[Callable[[], Any]]:
     """Write an entry in another connection; the yielded function commits it."""
     written, may_end = threading.Event(), threading.Event()
 
     def write() -> None:
         try:
             with transaction.atomic():
-                entries.append_entries([draft(name, project=new_project())], 1)
+                entries.append_entries([draft(name, project=project or new_project())], 1)
                 written.set()
                 may_end.wait(timeout=30)
         finally:

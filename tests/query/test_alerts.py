@@ -19,10 +19,9 @@ from approvals import exemptions
 from db.clock import now_us
 from display import time_limit
 from investigation.alerts import alert_runner, alerts
-from investigation.fulltext import indexer
 from investigation.models import Alert, SavedQuery
 from investigation.query import execute
-from journal import outbox, settled_position
+from journal import outbox
 from journal.models import Entry, Outbox
 from ledger.models import Effect
 from notifications import channels
@@ -41,18 +40,7 @@ Watch = Callable[..., SavedQuery]
 
 
 @pytest.fixture(autouse=True)
-def _settled(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    """Count every entry as settled.
-
-    PostgreSQL settles nothing inside a test's transaction; tests/journal/test_horizon.py tests the
-    real horizon.
-    """
-
-    def last() -> int:
-        return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
-
-    for module in (settled_position, indexer):
-        monkeypatch.setattr(module, "load_settled_position", last)
+def _local_mail(settings: Settings) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 
 

@@ -17,7 +17,7 @@ from investigation.query import execute, facets, result_columns
 from investigation.query.autocomplete import complete_query
 from investigation.query.column_types import Reader
 from investigation.query.parser.ast import QueryError
-from journal import settled_position
+from journal import running_writers
 from ledger.models import Effect
 from ledger.tools import cache, registry, tools_yaml
 from ledger.tools.argument_values import list_field_values
@@ -37,9 +37,8 @@ tools:
 
 @pytest.fixture
 def inbox(
-    organization: Organization, agent: Caller, settled: None, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> InboxScenario:
-    monkeypatch.setattr(indexer, "load_settled_position", settled_position.load_settled_position)
     scenario = InboxScenario(organization, agent)
     declare(scenario, TOOLS)
     return scenario
@@ -195,7 +194,7 @@ def test_another_declaration_indexes_older_effects_in_batches(
     }
     declare(inbox, "tools: {pay: {class: opaque, fields: {customer: customer}}}")
     with transaction.atomic():  # as at the begin of a run that ends before its first batch
-        field_index.begin_changed_tools(settled_position.load_settled_position())
+        field_index.begin_changed_tools(running_writers.load_last_position())
     row = FieldCoverage.objects.get(tool="pay")
     with transaction.atomic():
         assert field_index._index_batch(row) == 2

@@ -14,7 +14,7 @@ from tests.pages.people import Organization
 from tests.proofs.sealing import seal_entries
 from tests.query.test_keeping import fetch_export
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
+pytestmark = pytest.mark.django_db
 
 
 def test_an_exported_zip_proves_the_entries_of_its_rows(

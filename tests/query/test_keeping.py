@@ -22,13 +22,13 @@ from investigation.history.moment import JournalCut
 from investigation.models import Export, SavedQuery
 from investigation.query import execute
 from investigation.query.permalink import pin_query
-from journal import settled_position
+from journal import running_writers
 from journal.models import Body, Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller
 from tests.pages.people import Organization
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
+pytestmark = pytest.mark.django_db
 US = 1_000_000
 
 
@@ -105,7 +105,7 @@ def test_a_link_holds_no_age_and_names_the_position(
     now = now_us()
     text = "gate since:7d (decided_at:2h OR -used_at:3d..1h) any(effect: dispatched_at:30m tool:x) | group status"
     words = pin_query(text, now)
-    at = f"asof:#{JournalCut(settled_position.load_settled_position(), now).text}"
+    at = f"asof:#{JournalCut(running_writers.load_last_position(), now).text}"
     assert f"{at} | group status" in words
     plain = words.replace(f" {at}", "")
     later = now + 3600 * US
@@ -204,7 +204,7 @@ def test_an_export_is_complete_safe_and_as_of_the_moment_of_its_request(
     bundle = zipfile.ZipFile(io.BytesIO(fetch_export(viewer, "effect since:1d", "bundle")))
     about = json.loads(bundle.read("about.json"))
     assert about["rows"] == 5
-    assert about["as_of"] <= settled_position.load_settled_position()
+    assert about["as_of"] <= running_writers.load_last_position()
     assert "since:1d" not in about["query"]
     assert f"asof:#{about['as_of']}@" in about["pinned"]
     for name in ("rows.ndjson", "rows.csv", "query.txt"):

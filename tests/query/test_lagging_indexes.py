@@ -16,7 +16,6 @@ from investigation.exports import exports
 from investigation.fulltext import indexer
 from investigation.models import Alert, Export, SavedQuery
 from investigation.query.permalink import pin_query
-from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
 from monitoring import job_heartbeats
@@ -28,15 +27,12 @@ from tests.query.test_alerts import Watch, next_alerts, team, watch
 from tests.query.test_repeats import complete_effect
 
 __all__ = ["team", "watch"]
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
+pytestmark = pytest.mark.django_db
 FRESH = 4  # unindexed entries that a search reads directly in these tests
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    monkeypatch.setattr(
-        indexer, "load_settled_position", lambda: settled_position.load_settled_position()
-    )
     monkeypatch.setattr(indexer, "MAX_UNINDEXED_ENTRIES", FRESH)
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 
@@ -292,7 +288,7 @@ def test_an_export_fails_with_a_sentence_if_the_index_cannot_advance(
 ) -> None:
     viewer = organization.client("viewer")
     viewer.post(reverse("export"), {"q": "invoice", "format": "csv", "do": "later"})
-    monkeypatch.setattr(indexer, "load_settled_position", lambda: 0)
+    monkeypatch.setattr(indexer, "load_last_position", lambda: 0)
     assert exports.run_exports() == 0
     job = Export.objects.get()
     assert job.state == "failed"

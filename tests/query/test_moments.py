@@ -21,8 +21,9 @@ from investigation.history.moment import JournalCut
 from investigation.query import execute, result_columns, stream
 from investigation.query.parser.ast import QueryError
 from investigation.query.permalink import pin_query
-from journal import settled_position
+from journal import running_writers
 from ledger.models import Effect
+from proofs import stable_position
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
@@ -158,7 +159,7 @@ def first_difference(before: str, after: str) -> tuple[str, str]:
 
 def link_targets(scenario: Scenario, now: int) -> dict[str, tuple[str, dict[str, str]]]:
     """Return the pages behind links of this moment, by what each page shows."""
-    asof = JournalCut(settled_position.load_settled_position(), now).text
+    asof = JournalCut(running_writers.load_last_position(), now).text
     pages = {}
     for text in (*ROWS, *GROUPED[1:5], GROUPED[8], "effect later", "effect nothing"):
         pages[text] = (reverse("search"), {"q": pin_query(text, now), "facets": "1"})
@@ -259,7 +260,7 @@ def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Scena
         return answer
 
     for number, step in enumerate(steps(story)):
-        cut = JournalCut(settled_position.load_settled_position(), now_us())
+        cut = JournalCut(running_writers.load_last_position(), now_us())
         live = {
             text: groups(story, text) for text in queries[number % 3 :: 3]
         }  # each query at every third moment
@@ -289,15 +290,16 @@ def test_an_export_is_of_one_moment_even_if_rows_change_between_pieces(
 ) -> None:
     monkeypatch.setattr(stream, "CHUNK_ROWS", 2)
     monkeypatch.setattr(stream, "REBUILT_AT_ONCE", 2)
-    project, at, position = story.inbox.project, now_us(), settled_position.load_settled_position()
+    project, at, position = story.inbox.project, now_us(), running_writers.load_last_position()
     texts = (*ROWS, GROUPED[1], f"effect asof:#{position - 9}", *OF_OTHERS[1::3])
     wanted = [ExportPlan(project, text, "ndjson", position, at, "viewer (p_1)") for text in texts]
     quiet = [b"".join(export_writer.export_pieces(plan)) for plan in wanted]
     under_way = [(export_writer.export_pieces(plan), list[bytes]()) for plan in wanted]
-    settled, newest = [position], settled_position.load_settled_position
-    monkeypatch.setattr(settled_position, "load_settled_position", lambda: settled[-1])
+    stable = [position]
+    monkeypatch.setattr(stable_position, "load_stable_position", lambda: stable[-1])
     for number, step in enumerate(steps(story)):
-        settled += [newest()] if number == 6 else []  # an old transaction may delay settling
+        # A slow transaction may delay it.
+        stable += [running_writers.load_last_position()] if number == 6 else []
         for pieces, read in under_way:
             read += [piece for piece in [next(pieces, b"")] if piece]
         step()
@@ -322,7 +324,7 @@ def test_an_export_is_of_one_moment_even_if_rows_change_between_pieces(
 
 
 def test_vote_figures_cover_only_the_selected_votes(
-    organization: Organization, agent: Caller, settled: None
+    organization: Organization, agent: Caller
 ) -> None:
     inbox = InboxScenario(organization, agent)
     inbox.rules()
@@ -357,7 +359,7 @@ def test_vote_figures_cover_only_the_selected_votes(
             if table is not None
         ]
 
-    position = settled_position.load_settled_position()
+    position = running_writers.load_last_position()
     before = load_figures()
     quick, *different = before
     assert [(name, number) for name, number, *_ in quick] == [("ann", 1), ("bob", 1)]

@@ -20,7 +20,7 @@ from investigation.query.entity_registry import ENTITIES
 from investigation.query.permalink import pin_query
 from investigation.query.registry import duplicates
 from investigation.saved_queries import builtin_questions
-from journal import settled_position
+from journal import running_writers
 from ledger.models import Effect
 from monitoring.models import StuckEpisode
 from pages.effects import chain as chains
@@ -36,9 +36,8 @@ HELLO = {"body": "Looks good to me"}
 
 @pytest.fixture
 def inbox(
-    organization: Organization, agent: Caller, settled: None, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> InboxScenario:
-    monkeypatch.setattr(indexer, "load_settled_position", settled_position.load_settled_position)
     return InboxScenario(organization, agent)
 
 
@@ -400,7 +399,7 @@ def test_nearly_identical_calls_are_the_same_and_different_calls_are_not(
     (note,) = execute.compile_query(f"like:{like}", inbox.project, now_us()).notes
     assert note.startswith("Repeated calls are indexed up to entry 0 of ")
     indexer.update_index()
-    then = f"asof:#{settled_position.load_settled_position()}"
+    then = f"asof:#{running_writers.load_last_position()}"
     agent.dispatch(planned)  # the job reads only the dispatch
     indexer.update_index()
     assert sorted(rows(inbox, "duplicate:call")) == sorted([*(f"{s}-{n}" for s, n in ids), "slow"])
@@ -473,7 +472,7 @@ def test_a_looping_run_is_found_after_its_end_and_if_it_was_only_reported(
     # A cleared loop stays found; without repeated calls it is listed last.
     link = pin_query(question, now_us())
     session = Session.objects.get(key="beating")
-    at = settled_position.load_settled_position()
+    at = running_writers.load_last_position()
     StuckEpisode.objects.create(
         project=inbox.project,
         session=session,

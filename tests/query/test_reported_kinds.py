@@ -10,14 +10,13 @@ from investigation.fulltext import indexer, store
 from investigation.query import execute, result_columns
 from investigation.query.column_types import Reader
 from investigation.saved_queries import builtin_questions
-from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
 from tests.pages.people import Organization
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
+pytestmark = pytest.mark.django_db
 CLAIMED = (
     "gate.ruled",
     "gate.voted",
@@ -131,9 +130,6 @@ def test_a_claimed_erasure_makes_the_index_rewrite_nothing(
     agent: Caller, claims: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewritten = []
-    monkeypatch.setattr(
-        indexer, "load_settled_position", lambda: settled_position.load_settled_position()
-    )
     monkeypatch.setattr(store, "purge_erased_words", lambda: rewritten.append(True))
     indexer.update_index()
     assert rewritten == []

@@ -22,7 +22,7 @@ from investigation.query.column_types import Reader
 from investigation.query.permalink import pin_query
 from investigation.query.registry.gates import exemption_uses
 from investigation.saved_queries import builtin_questions
-from journal import settled_position
+from journal import running_writers
 from monitoring import job_heartbeats
 from monitoring.models import StuckEpisode
 from sessions.models import Session
@@ -146,13 +146,13 @@ def test_each_question_finds_what_it_asks_for_by_an_index(scenario: Scenario) ->
     loop, at = Session.objects.get(key="s-1"), {"since_us": 1, "seen_us": 1, "seen_sweep": 1}
     named = {"project": loop.project, "session": loop, "subject": loop.id, "rule": "S5"}
     episode = StuckEpisode.objects.create(
-        **named, **at, raised_us=2, raised_position=settled_position.load_settled_position()
+        **named, **at, raised_us=2, raised_position=running_writers.load_last_position()
     )
     stuck = pin_query("session is:stuck", now_us())
     job_heartbeats.record_heartbeat("stuck_checks")
     advance_scenario(scenario)
     StuckEpisode.objects.filter(id=episode.id).update(
-        cleared_us=3, cleared_position=settled_position.load_settled_position()
+        cleared_us=3, cleared_position=running_writers.load_last_position()
     )
     assert answer_rows(scenario, 0, "session is:stuck") == []
     assert [row["key"] for row in answer_rows(scenario, 0, stuck)] == ["s-1"]

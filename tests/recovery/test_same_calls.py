@@ -10,8 +10,6 @@ from accounts.models import Project
 from approvals.models import Gate
 from approvals.policies import dry_run
 from db.raw_sql import vendor_id
-from journal import settled_position
-from journal.models import Entry
 from ledger import same_calls
 from ledger.models import Effect, SameCall
 from tests.api.api_client import Caller, code
@@ -198,9 +196,6 @@ def test_a_dry_run_uses_what_was_unknown_at_the_time_of_the_plan(inbox: InboxSce
 def test_pages_and_resume_name_both_effects(
     inbox: InboxScenario, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
     inbox.rules(LAX)
     first = begin_effect(inbox.agent)
     inbox.agent.session("second")

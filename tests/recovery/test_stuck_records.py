@@ -8,7 +8,6 @@ from django.db.models import BigIntegerField, F, Value
 
 from accounts.models import Project
 from db.clock import now_us
-from journal.models import Entry
 from ledger.models import Effect
 from monitoring.models import StuckEpisode
 from monitoring.stuck import rule_limits, rule_queries, sweeper
@@ -52,9 +51,6 @@ def test_imported_samples_are_never_stuck(
     assert unanswered.exists()
     deadline = F("received_us") + Value(1, output_field=BigIntegerField())
     unanswered.update(state="dispatched", outcome="", deadline_us=deadline)
-    monkeypatch.setattr(
-        sweeper, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
     check_never_stuck(project)
 
 
@@ -69,7 +65,4 @@ def test_recorded_sessions_are_never_stuck(
     for kind, name in sample.items():
         call_command("import_trajectory", kind, str(RECORDED / name), stdout=io.StringIO())
     assert set(Session.objects.values_list("mode", flat=True)) == {"reported"}
-    monkeypatch.setattr(
-        sweeper, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
     check_never_stuck(project)

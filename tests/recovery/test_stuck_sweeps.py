@@ -15,9 +15,9 @@ from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.pages.people import Organization
 from tests.recovery.stuck_helpers import US, heartbeat, leased, open_rules, pass_by, sweeps_go_on
-from tests.recovery.test_stuck_watch import _settled, alerts, entries_of, sweep, worker
+from tests.recovery.test_stuck_watch import alerts, entries_of, sweep, worker
 
-__all__ = ["_settled", "worker"]
+__all__ = ["worker"]
 pytestmark = pytest.mark.django_db
 
 

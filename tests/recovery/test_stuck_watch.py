@@ -29,14 +29,6 @@ def worker(organization: Organization) -> Iterator[Caller]:
         yield caller
 
 
-@pytest.fixture(autouse=True)
-def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat entries of the test's open transaction as settled."""
-    monkeypatch.setattr(
-        sweeper, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
-
-
 def sweep(times: int = 1) -> sweeper.SweepResult:
     """Run the sweeper `times` times."""
     for _ in range(times):

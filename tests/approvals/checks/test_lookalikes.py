@@ -36,7 +36,6 @@ def newest() -> int:
 @pytest.fixture
 def agent(quiet: InboxScenario, monkeypatch: pytest.MonkeyPatch) -> Caller:
     """An agent of a project without rules; the test's own entries count as settled."""
-    monkeypatch.setattr(name_index, "load_settled_position", newest)
     quiet.agent.session("s-1")
     return quiet.agent
 
@@ -618,7 +617,6 @@ def test_the_job_reads_each_plan_once_and_again_after_a_reset(agent: Caller) -> 
 def test_card_and_list_show_the_lookalike(
     inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(name_index, "load_settled_position", newest)
     inbox.agent.session("s-1")
     run_effect(inbox.agent, {"to": ["billing@northwind-audit.com"]}, 3)
     name_index.index_names()

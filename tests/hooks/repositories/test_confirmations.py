@@ -11,7 +11,6 @@ from accounts.models import Project
 from accounts.people import ensure_pseudonym
 from hooks.models import AgentIdentity, CodeHostEvent, EventMatch
 from hooks.repositories import agent_identities, candidates, host_events, matching, sources
-from journal import settled_position
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from tests.hooks.repositories.code_host import (
@@ -359,10 +358,6 @@ def test_the_effect_page_shows_rule_and_payload(bot: CodeHost) -> None:
 def test_the_page_as_of_a_moment_replays_confirmation_and_withdrawal(
     bot: CodeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # PostgreSQL would wait for the end of the test's transaction.
-    monkeypatch.setattr(
-        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
     effect = bot.dispatch_push()
     event = bot.push()
     confirmed_at = Entry.objects.latest("position").position
