@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-APPS := config pages erasure rebuild importers hooks traces api investigation monitoring recovery proofs display notifications approvals ledger sessions accounts web shell journal db
+APPS := config pages retention erasure rebuild importers hooks traces api investigation monitoring recovery proofs display notifications approvals ledger sessions accounts web shell journal db
 CODE := manage.py $(APPS) $(wildcard client evaluation) tests
 
 help: ## explain these words

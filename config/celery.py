@@ -224,6 +224,12 @@ app.conf.update(
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
+        # Texts expire at the beginning of a month; a run takes at most 5 s, the next continues.
+        "retention-run": {
+            "task": "retention.tasks.run_retention",
+            "schedule": 60.0,
+            "options": {"expires": 60.0},
+        },
         # It waits two seconds for its anchors; one that takes longer goes on in its own thread.
         "anchors-publish": {
             "task": "proofs.anchors.tasks.anchor_heads",

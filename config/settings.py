@@ -108,6 +108,7 @@ INSTALLED_APPS = [
     "investigation.apps.InvestigationConfig",
     "pages.apps.PagesConfig",
     "erasure.apps.ErasureConfig",
+    "retention.apps.RetentionConfig",
     "api.apps.ApiConfig",
     "hooks.apps.HooksConfig",
     "traces.apps.TracesConfig",

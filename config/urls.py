@@ -17,6 +17,7 @@ urlpatterns = [
     path("", include("notifications.urls")),
     path("", include("hooks.repositories.page_urls")),
     path("erasure/", include("erasure.urls")),
+    path("retention/", include("retention.urls")),
     path("", include("proofs.urls")),
     path("", include("proofs.proof_urls")),
     path("", include("pages.urls")),

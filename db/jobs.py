@@ -34,6 +34,7 @@ JOBS: Final = {
     "exports": Job("Exports", 5 * _SECOND_US),
     "erasures": Job("Erasures", 5 * _SECOND_US),
     "anchors": Job("Anchors", 5 * _SECOND_US),
+    "retention": Job("Retention", 60 * _SECOND_US),
     "pruning": Job("Clean-up", 3_600 * _SECOND_US),
 }
 # While these jobs are absent Gatebook is down: nothing is checked, or no heartbeat can arrive.

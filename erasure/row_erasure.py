@@ -49,7 +49,7 @@ def erase_matches(
         _erase_bodies(current, order)
         return
     if table.label == "ledger.Effect":
-        _delete_index_rows([match.pk for match in current])
+        delete_index_rows([match.pk for match in current])
     for match in current:
         _erase_row(table, subject, match, order)
 
@@ -116,14 +116,24 @@ def _erase_bodies(matches: Sequence[Match], order: ErasureOrder) -> None:
         erasures.erase_body(
             entry.project, position, reason=order.reason, actor=order.actor, now_us=now_us()
         )
-        StoredResponse.objects.filter(
-            project=entry.project, source=entry.source, key=entry.event_id
-        ).delete()
+        delete_answers(entry.project, [(entry.source, entry.event_id)])
     effects = [entry.effect for entry in rows.values() if entry.effect is not None]
-    _delete_index_rows(effects)
+    delete_index_rows(effects)
 
 
-def _delete_index_rows(effects: Sequence[UUID]) -> None:
+def delete_answers(project: UUID, commands: Sequence[tuple[str, str]]) -> None:
+    """Delete the stored answers of commands, given by source and event id."""
+    keys: dict[str, list[str]] = {}
+    for source, event_id in commands:
+        keys.setdefault(source, []).append(event_id)
+    for source, ids in keys.items():
+        for start in range(0, len(ids), 500):
+            StoredResponse.objects.filter(
+                project=project, source=source, key__in=ids[start : start + 500]
+            ).delete()
+
+
+def delete_index_rows(effects: Sequence[UUID]) -> None:
     """Delete the search words of effects, and what links them to equal calls.
 
     The job of the index reads the rest of their words again, when it reaches `erasure.executed`.

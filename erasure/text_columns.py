@@ -180,6 +180,12 @@ TEXT_TABLES: Final = (
         _columns("sha256 loaded_by", "name text rules"),
         _PROJECT,
     ),
+    TextTable(
+        "retention.RetentionSet",
+        "settings",
+        _columns("sha256 loaded_by activated_by dry_run progress", "name text rules"),
+        _PROJECT,
+    ),
     TextTable("approvals.Activation", "settings", _columns("mode actor"), _PROJECT),
     TextTable(
         "approvals.Exemption",

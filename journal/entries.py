@@ -203,6 +203,26 @@ def delete_body(position: int) -> None:
         cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [position])
 
 
+def delete_bodies(positions: Sequence[int]) -> None:
+    """Delete bodies and salts; requires a row of Erasure for each."""
+    raw_sql.execute_write(
+        "DELETE FROM journal_body WHERE entry_id IN"
+        f" (SELECT wanted.key FROM {raw_sql.wanted_table('bigint')})",
+        [raw_sql.to_array_parameter(positions)],
+    )
+
+
+def write_positions(positions: Sequence[int]) -> str:
+    """Write ascending positions as runs, such as `3,7-9`, as the stand-alone verifier reads."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and position == runs[-1][1] + 1:
+            runs[-1][1] = position
+        else:
+            runs.append([position, position])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
 def _conflict(draft: Draft) -> Draft:
     """Build the evidence of a key that was sent again with other content."""
     event_id = keyed_digest("conflict", draft.source, draft.event_id, draft.text)

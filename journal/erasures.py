@@ -19,6 +19,30 @@ def import_erasures(rows: Sequence[Erasure]) -> None:
     Erasure.objects.bulk_create(rows, batch_size=500)
 
 
+def expire_bodies(
+    project: UUID, positions: Sequence[int], *, expired_by: int, reason: str, now_us: int
+) -> None:
+    """Delete bodies and salts that `retention.expired` at `expired_by` names, in one transaction.
+
+    Each leaves a row of Erasure with the class as its reason. Entries and commitments stay.
+    """
+    Erasure.objects.bulk_create(
+        [
+            Erasure(
+                entry_id=position,
+                project=project,
+                reason=reason,
+                actor=entries.SYSTEM_SOURCE,
+                erased_at_us=now_us,
+                expired_by=expired_by,
+            )
+            for position in positions
+        ],
+        batch_size=100,
+    )
+    entries.delete_bodies(positions)
+
+
 def erase_body(project: UUID, position: int, *, reason: str, actor: str, now_us: int) -> Erasure:
     """Delete the body and salt of the entry at `position`; entry and commitment stay.
 

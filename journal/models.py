@@ -137,6 +137,8 @@ class Erasure(models.Model):
     reason = models.CharField(max_length=200)  # a legal ground or ticket, no personal data
     actor = models.CharField(max_length=64)
     erased_at_us = models.BigIntegerField()
+    # Of retention.expired, which names this body; null if a person erased it.
+    expired_by = models.BigIntegerField(null=True)
 
     class Meta:
         constraints = [

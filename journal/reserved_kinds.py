@@ -22,6 +22,7 @@ _FAMILIES: Final = frozenset(
         "lease",
         "policy",
         "query",
+        "retention",
     }
 )
 _KINDS: Final = frozenset(

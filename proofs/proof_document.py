@@ -92,9 +92,9 @@ def read_leaf_values(entry: Entry) -> dict[str, Any]:
 
 
 def load_erasing_entries(erased: Sequence[Entry]) -> dict[int, Entry]:
-    """Return the entry `erasure.executed` of each erased entry, by position.
+    """Return the entry that records the erasure or expiry of each of these, by position.
 
-    One query for 500 of them.
+    Two queries for 500 of them.
     """
     executed: dict[int, Entry] = {}
     for start in range(0, len(erased), 500):
@@ -107,4 +107,9 @@ def load_erasing_entries(erased: Sequence[Entry]) -> dict[int, Entry]:
             facts__in=list(facts),
         )
         executed |= {facts[row.facts]: row for row in rows.select_related("body")}
+        expired = {
+            entry.position: entry.erasure.expired_by for entry in part if entry.erasure.expired_by
+        }
+        named = Entry.objects.select_related("body").in_bulk(set(expired.values()))
+        executed |= {at: named[by] for at, by in expired.items() if by in named}
     return executed

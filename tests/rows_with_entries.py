@@ -15,6 +15,7 @@ from db.ids import new_uuid7
 from journal import entries
 from ledger.models import Stop, Tool
 from ledger.tools.registry import DECLARED_COLUMNS
+from retention.models import RetentionSet
 
 Row = Any  # a model's instance
 Facts = dict[str, Any]
@@ -94,6 +95,11 @@ def _stop(row: Row) -> None:
 def _policy_set(row: Row) -> None:
     facts = {"version": row.version, "sha256": row.sha256}
     write_entry(row.project_id, "policy.loaded", row.id, facts, actor=row.loaded_by)
+
+
+def _retention_set(row: Row) -> None:
+    facts = {"version": row.version, "sha256": row.sha256}
+    write_entry(row.project_id, "retention.loaded", row.id, facts, actor=row.loaded_by)
 
 
 def _activation(row: Row) -> None:
@@ -199,6 +205,7 @@ ENTRIES: Final[dict[type[models.Model], Callable[[Row], None]]] = {
     Gate: _gate,
     Membership: _member,
     PolicySet: _policy_set,
+    RetentionSet: _retention_set,
     Stop: _stop,
     TeamMember: _team_member,
     Tool: _tool,

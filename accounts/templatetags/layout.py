@@ -50,6 +50,7 @@ ADMIN_NAV = (
     NavItem("Tokens", "tokens", "administrator", key="k"),
     NavItem("Repositories", "repositories", "administrator", key="r"),
     NavItem("Notifications", "notifications", "administrator", key="n"),
+    NavItem("Retention", "retention", "operator", also=("/retention/",)),
     NavItem("Erasure", "erasures", "administrator", also=("/erasure/",)),
     NavItem(
         "Code host webhooks",

@@ -19,7 +19,7 @@ from approvals.models import Exemption, Gate
 from db import long_numbers
 from investigation.bundles.schema import FORMAT, VERSION, exported_columns
 from journal import entries
-from journal.models import Entry
+from journal.models import Entry, Erasure
 from ledger import stops as ledger_stops
 from ledger.models import Attempt, Effect, Tool
 from ledger.verdicts import evaluate
@@ -91,12 +91,14 @@ def load_cut(session: Session) -> ExportCut:
 
 
 def _query_entries(session: Session) -> "QuerySet[Any]":
-    """Query the session's entries and the grants of the exemptions it used."""
+    """Query the session's entries, grants of exemptions it used, and what names expired texts."""
     granted = list(
         Exemption.objects.filter(id__in=_exemption_ids(session)).values_list(
             "opened_position", flat=True
         )
     )
+    expired = Erasure.objects.filter(entry__session=session.id, expired_by__isnull=False)
+    granted += expired.values_list("expired_by", flat=True).distinct()
     entries = Q(session=session.id) | Q(position__in=granted) if granted else Q(session=session.id)
     gates = Gate.objects.filter(session=session).values("id")
     return (

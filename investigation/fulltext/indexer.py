@@ -7,7 +7,7 @@ two runs overlap, one finds that the position has moved and starts again.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -113,6 +113,16 @@ def update_index(
     if upto is None:
         field_index.index_older_effects(done.position, ends)
     return done
+
+
+def index_again(effects: Sequence[str]) -> None:
+    """Index what is left of the words of these effects; needs the lock of `store.lock_words`.
+
+    Effects that the index has not reached yet are left to it.
+    """
+    place = job_heartbeats.load_position(JOB_NAME)
+    rows = [row for row in extract.extract_words(effects) if row.position <= place]
+    store.store_words(rows)
 
 
 def reset_index() -> None:

@@ -23,7 +23,7 @@ from investigation.bundles import imported_gates
 from investigation.fulltext import duplicate_index
 from journal import imported_entries as journal_imported
 from journal import summaries
-from journal.models import LANES, Entry
+from journal.models import LANES, Entry, Erasure
 from ledger import resolutions, same_calls
 from ledger import violations as ledger_violations
 from ledger.models import Attempt, Effect, Tool
@@ -127,6 +127,7 @@ class EffectEntry:
     body: Excerpt | None
     erased_at_us: int | None
     erasure_reason: str
+    expired_by: int | None  # position of retention.expired
     lane: str  # the lane explained in words
     is_known_kind: bool  # False for a well-formed kind that this version does not know
 
@@ -197,6 +198,7 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
             "stop.lifted",
             "access.viewed",
             "erasure.executed",
+            "retention.expired",
             "integrity.conflict",
             "integrity.violation",
             "integrity.fenced",
@@ -233,6 +235,7 @@ def _entries_with_bodies(project: UUID) -> "QuerySet[Any]":
         octets=entry_bodies.Octets("body__text"),
         erased_at_us=F("erasure__erased_at_us"),
         erasure_reason=F("erasure__reason"),
+        expired_by=F("erasure__expired_by"),
     )
 
 
@@ -245,6 +248,7 @@ def _effect_entry(entry: Any) -> EffectEntry:
         entry_bodies.excerpt_from_head(entry.head, entry.octets),
         entry.erased_at_us,
         entry.erasure_reason or "",
+        entry.expired_by,
         LANES.get(entry.lane, entry.lane),
         entry.kind in KNOWN_KINDS[entry.lane],
     )
@@ -254,6 +258,11 @@ def load_stored_bodies(effect: Effect, position: int) -> list[str | None]:
     """Return an entry's text as a list: [None] if erased, [] if there is no entry."""
     entry = Entry.objects.filter(project=effect.project_id, effect=effect.id, position=position)
     return list(entry.values_list("body__text", flat=True))
+
+
+def load_expiry(position: int) -> Erasure | None:
+    """Return what records that a body expired; None if it did not. One query."""
+    return Erasure.objects.filter(entry_id=position, expired_by__isnull=False).first()
 
 
 def load_plan_at(effect: Effect, position: int) -> dict[str, Any] | None:
@@ -269,6 +278,7 @@ class Exchange:
     arguments: list[Argument] = field(default_factory=list)
     why: str = ""  # the agent's claim
     plan_erased: bool = False
+    expired: dict[int, Erasure] = field(default_factory=dict)  # by position of the entry
     declared_values: tuple[tuple[str, str], ...] = ()  # (search field, value)
     raised: tuple[tuple[str, str], ...] = ()  # (word, reason) of a raised severity
     result: Excerpt | None = None
@@ -279,7 +289,10 @@ class Exchange:
 
 
 def load_exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
-    """Return the valid plan's arguments and the deciding result. One query."""
+    """Return the valid plan's arguments and the deciding result.
+
+    One query; another if a text is gone.
+    """
     deciding_attempt = next(
         (attempt for attempt in reversed(tried) if attempt.acknowledged_mark),
         tried[-1] if tried else None,
@@ -288,6 +301,10 @@ def load_exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
     positions = [position for position in (effect.plan_position, answer) if position is not None]
     texts = entry_bodies.load_body_texts(effect.project_id, positions) if positions else {}
     result = Exchange(answer_position=answer)
+    gone = [position for position in positions if position not in texts]
+    if gone:
+        expired = Erasure.objects.filter(entry_id__in=gone, expired_by__isnull=False)
+        result.expired = {row.entry_id: row for row in expired}
     if effect.plan_position is not None:
         plan = summaries.parse_body(texts.get(effect.plan_position, ""))
         result.plan_erased = effect.plan_position not in texts

@@ -104,9 +104,13 @@ def raw_entry_body(request: MemberRequest, effect: UUID, position: int) -> HttpR
     if not stored:
         raise Http404
     if stored[0] is None:
-        return HttpResponse(
-            "This body was erased.\n", status=410, content_type="text/plain; charset=utf-8"
+        expired = data.load_expiry(position)
+        text = (
+            f"The text expired by {expired.reason}, as entry {expired.expired_by} records.\n"
+            if expired is not None
+            else "This body was erased.\n"
         )
+        return HttpResponse(text, status=410, content_type="text/plain; charset=utf-8")
     _record_view(request, "body", position, row)
     response = HttpResponse(
         stored[0].encode("utf-8", "surrogatepass"), content_type="text/plain; charset=utf-8"

@@ -86,4 +86,5 @@ def _entries_with_names(project: UUID) -> "QuerySet[Any]":
         effect_position=Subquery(effect.values("opened_position")[:1]),
         effect_tool=Subquery(effect.values("tool")[:1]),
         erased_at_us=F("erasure__erased_at_us"),
+        expired_by=F("erasure__expired_by"),
     )

@@ -16,7 +16,7 @@ Findings:
   reordered        entries exchanged places, or one was put before entries sealed earlier
   fork             two signed histories that cannot both be true
   anchor_mismatch  a tree head in an anchor file is not one of this history
-  erased           a body is gone, and a sealed entry records its erasure
+  erased           a body is gone, and a sealed entry records its erasure or its expiry
   unsealed_tail    the newest entries are not sealed yet: how many, and since when
   producer_gap     numbers are missing in a producer's own sequence
 
@@ -41,6 +41,7 @@ from __future__ import annotations
 import argparse
 import base64
 import binascii
+import bisect
 import contextlib
 import hashlib
 import json
@@ -680,6 +681,15 @@ class Bodyless(NamedTuple):
     name: str
 
 
+class Expiry(NamedTuple):
+    """Bodies that an entry `retention.expired` names: from one position to another."""
+
+    bundle: str  # the beginning of the names of imported entries; empty for others
+    first: int
+    last: int
+    by: int  # position of the entry
+
+
 @dataclass
 class Part:
     """What a worker found in a range of leaves."""
@@ -693,6 +703,7 @@ class Part:
     findings: list[Finding] = field(default_factory=list)
     bodyless: list[Bodyless] = field(default_factory=list)
     erasures: list[str] = field(default_factory=list)  # the names of erased entries
+    expiries: list[Expiry] = field(default_factory=list)
     top_us: int = 0
     low: tuple[int, int] | None = None  # received_us and log index of the oldest entry
     backdated: list[tuple[int, int]] = field(default_factory=list)
@@ -888,6 +899,8 @@ def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[byte
         if kind == "erasure.executed" and lane == "system":
             bundle = read_bundle(source)
             part.erasures += [f"{bundle}{at}" for at in read_erased_positions(facts)]
+        elif kind == "retention.expired" and lane == "system":
+            part.expiries += read_expiries(source, facts, position)
     part.present = sum(1 for digest in hashes if digest)
     part.top_us, part.low, part.last_position = top, (low, low_at) if low_at >= 0 else None, last
     part.first_position = rows[0][1] if rows else 0
@@ -919,6 +932,48 @@ def read_erased_positions(facts: str) -> list[int]:
         return []
     named = [parsed.get("entry"), *(parsed.get("entries") or [])]
     return [position for position in named if isinstance(position, int)]
+
+
+def read_expired_runs(facts: str) -> list[tuple[int, int]]:
+    """Return the positions that an entry `retention.expired` names, as runs.
+
+    Empty if they are not as many as the entry counts.
+    """
+    runs = []
+    try:
+        parsed = json.loads(facts)
+        for run in parsed["positions"].split(","):
+            first, _, last = run.partition("-")
+            runs.append((int(first), int(last or first)))
+        if sum(last - first + 1 for first, last in runs) != parsed["count"]:
+            return []
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+    return runs
+
+
+def read_expiries(source: str, facts: str, position: int) -> list[Expiry]:
+    """Return what an entry `retention.expired` names."""
+    bundle = read_bundle(source)
+    return [Expiry(bundle, first, last, position) for first, last in read_expired_runs(facts)]
+
+
+class ExpiredNames:
+    """Finds the entry that records the expiry of a body, by the name of the body's entry."""
+
+    def __init__(self, expiries: Iterable[Expiry]) -> None:
+        self.runs: dict[str, list[tuple[int, int, int]]] = {}
+        for row in expiries:
+            self.runs.setdefault(row.bundle, []).append((row.first, row.last, row.by))
+        for runs in self.runs.values():
+            runs.sort()
+
+    def find_entry(self, name: str) -> int | None:
+        """Return the position of the entry; None if no expiry names the body."""
+        bundle, colon, number = name.rpartition(":")
+        runs = self.runs.get(bundle + colon, [])
+        at = bisect.bisect_right(runs, (int(number), 1 << 63, 0)) - 1
+        return runs[at][2] if at >= 0 and runs[at][0] <= int(number) <= runs[at][1] else None
 
 
 _worker: dict[str, Any] = {}
@@ -954,6 +1009,7 @@ class JournalCheck:
         self.suspects: list[int] = []  # blocks that the level above does not know
         self.bodyless: list[Bodyless] = []
         self.erasures: set[str] = set()
+        self.expiries: list[Expiry] = []
         self.present = 0
         self.top_us = 0
         self.last_position = 0
@@ -981,6 +1037,7 @@ class JournalCheck:
             "suspects": self.suspects,
             "bodyless": self.bodyless,
             "erasures": sorted(self.erasures),
+            "expiries": self.expiries,
             "present": self.present,
             "top_us": self.top_us,
             "last_position": self.last_position,
@@ -1010,6 +1067,7 @@ class JournalCheck:
             ]
             self.suspects, self.erasures = state["suspects"], set(state["erasures"])
             self.bodyless = [Bodyless(*row) for row in state["bodyless"]]
+            self.expiries = [Expiry(*row) for row in state["expiries"]]
             self.present, self.top_us = state["present"], state["top_us"]
             self.last_position, self.heads_read = state["last_position"], state["heads_read"]
             self.report.counts = dict(state["counts"])
@@ -1047,6 +1105,7 @@ class JournalCheck:
         self.leaves += part.leaves
         self.bodyless += part.bodyless
         self.erasures.update(part.erasures)
+        self.expiries += part.expiries
         self.present += part.present
         self.last_position = part.last_position or self.last_position
         partials = sorted(part.partials, key=lambda partial: partial.head.size)
@@ -1285,21 +1344,30 @@ class JournalCheck:
     def _conclude_bodies(self) -> None:
         """Tell erased bodies from missing ones."""
         unsealed = self.database.rows(
-            "SELECT source, facts FROM journal_entry WHERE position > ?"
-            " AND kind = 'erasure.executed'"
-            " AND lane = 'system'",
+            "SELECT source, facts, kind, position FROM journal_entry WHERE position > ?"
+            " AND kind IN ('erasure.executed', 'retention.expired') AND lane = 'system'",
             (self.last_position,),
         )
-        for source, facts in unsealed:
+        for source, facts, kind, position in unsealed:
+            if kind == "retention.expired":
+                self.expiries += read_expiries(source, facts, position)
+                continue
             bundle = read_bundle(source)
             self.erasures.update(f"{bundle}{at}" for at in read_erased_positions(facts))
+        expired = ExpiredNames(self.expiries)
         for index, position, has_row, name in self.bodyless:
             if has_row and name in self.erasures:
                 detail = "the body was erased, as an entry records"
                 self.report.add(Finding("erased", "body", detail, index, index, position))
                 continue
+            by = expired.find_entry(name) if has_row else None
+            if by is not None:
+                detail = f"the body expired, as entry {by} records"
+                self.report.add(Finding("erased", "body", detail, index, index, position))
+                continue
             detail = (
-                "the body is gone, and no entry records that its erasure was executed"
+                "the body is gone, and no entry records that its erasure was executed, or that it"
+                " expired"
                 if has_row
                 else "the body is gone, and no erasure names it"
             )
@@ -1892,13 +1960,18 @@ def _verify_document_entry(
 def _check_erasures(entries: Sequence[Any], erased: dict[Any, Any], report: Report) -> None:
     """Check that each erasure is recorded by a proved entry of the file."""
     executed: dict[int, set[int]] = {}
+    expired: dict[int, list[tuple[int, int]]] = {}
     for row in entries:
         with contextlib.suppress(KeyError, TypeError):
             leaf = row["entry"]
             if leaf["kind"] == "erasure.executed" and leaf["lane"] == "system":
                 executed[row["log_index"]] = set(read_erased_positions(leaf["facts"]))
+            elif leaf["kind"] == "retention.expired" and leaf["lane"] == "system":
+                expired[row["log_index"]] = read_expired_runs(leaf["facts"])
     for index, row in erased.items():
-        if row.get("position") not in executed.get(row.get("by"), ()):
+        at, runs = row.get("position"), expired.get(row.get("by"), ())
+        is_expired = any(first <= at <= last for first, last in runs if isinstance(at, int))
+        if at not in executed.get(row.get("by"), ()) and not is_expired:
             detail = "the file names an erasure, but no entry in it records that it was executed"
             report.add(Finding("missing", "body", detail, index, index, row.get("position")))
 

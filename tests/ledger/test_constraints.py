@@ -20,7 +20,7 @@ from ledger.models import Attempt, Effect, UsedNamePlan, UsedNameProgress
 from monitoring.models import JobHeartbeat
 from proofs.models import Anchor, SealedEntry, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Session, Task
-from tests.ledger.cases_of_erasure import FOLLOW_A_TRIGGER
+from tests.ledger.cases_of_erasure import ACTIVE_FROM_THE_START, FOLLOW_A_TRIGGER
 from tests.ledger.constraint_cases import CASES
 from tests.ledger.rows_by_hand import VALID_ROWS, Row, World
 from tests.rows_with_entries import change_gates
@@ -40,6 +40,7 @@ APPS: Final = (
     "hooks",
     "proofs",
     "erasure",
+    "retention",
 )
 
 
@@ -122,6 +123,10 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         # a trigger rejects a second lease with the same id
         "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
         **{name: ["DROP TRIGGER erasure_starts_as_a_request"] for name in FOLLOW_A_TRIGGER},
+        **{
+            name: ["DROP TRIGGER retention_set_is_loaded_with_its_entry"]
+            for name in ACTIVE_FROM_THE_START
+        },
     },
     "postgresql": {
         # an unknown kind violates two constraints; the error names the first by alphabet
@@ -138,6 +143,10 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
         **{
             name: ["DROP TRIGGER erasure_starts_as_a_request ON erasure_erasurerequest"]
             for name in FOLLOW_A_TRIGGER
+        },
+        **{
+            name: ["DROP TRIGGER retention_set_is_loaded_with_its_entry ON retention_retentionset"]
+            for name in ACTIVE_FROM_THE_START
         },
     },
 }

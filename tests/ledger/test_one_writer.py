@@ -34,6 +34,7 @@ APPS: Final = (
     "traces",
     "pages",
     "erasure",
+    "retention",
     "config",
 )
 OURS: Final = {

@@ -29,6 +29,7 @@ from investigation.saved_queries import saved_queries
 from ledger import stops
 from ledger.models import Effect
 from notifications import channels
+from retention import retention_sets
 from sessions.models import Task
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.conftest import inbox, quiet
@@ -38,7 +39,15 @@ from tests.matrices import keep_core
 
 __all__ = ["inbox", "quiet"]
 pytestmark = pytest.mark.django_db
-PYTHON: Final = ("approvals", "notifications", "accounts", "pages", "ledger", "erasure")
+PYTHON: Final = (
+    "approvals",
+    "notifications",
+    "accounts",
+    "pages",
+    "ledger",
+    "erasure",
+    "retention",
+)
 NOTHING: Final = ""
 # The value of every field as sent: percent-encoded bytes.
 GARBLED: Final = {
@@ -175,14 +184,16 @@ def load_code_host_ids(inbox: InboxScenario) -> dict[str, Any]:
 
 
 def load_erasure_ids(inbox: InboxScenario) -> dict[str, Any]:
-    """Return a request to erase, and a hold."""
+    """Return a request to erase, a hold, and a retention set."""
     user = inbox.organization.members["administrator"].user
     words = ["jane@customer.example"]
     request = erasure_requests.request_erasure(
         user, project=inbox.project, reason="ticket 88", words=words
     )
     hold = erasure_requests.set_legal_hold(user, inbox.project, reason="case 12", words=words)
-    return {"erasure": request.id, "hold": hold.id}
+    rules = "name: a\nclasses: [{name: b, keep: 90 days}]\nrules: [{class: b, kind: '*'}]\n"
+    retention = retention_sets.load_retention_set(inbox.project, rules)
+    return {"erasure": request.id, "hold": hold.id, "retention_set": retention.id}
 
 
 def post_form(

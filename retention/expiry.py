@@ -1,0 +1,176 @@
+"""The job that removes expired bodies with their salts and words, in bounded batches.
+
+A batch is one transaction: the entry `retention.expired` with the positions, a row of Erasure for
+each body, the deletions, and where the next batch begins. A run that is killed continues there.
+"""
+
+import time
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+
+from db import jobs as db_job_heartbeats
+from db import raw_sql, retry
+from db.clock import now_us
+from db.ids import new_uuid7
+from erasure import storage_scrub
+from erasure.row_erasure import delete_answers, delete_index_rows
+from erasure.row_scan import load_holds
+from investigation.fulltext import indexer, store
+from journal import entries, erasures, settled_position, text_caches
+from journal.models import Erasure
+from monitoring import job_heartbeats
+from retention import retention_dry_run, retention_sets
+from retention.body_scan import ClassedBody, load_project_holds, read_bodies
+from retention.models import RetentionSet
+from retention.retention_yaml import compute_cutoff_us, list_finite_classes
+from sessions import artifacts
+from sessions.models import Artifact
+
+log = structlog.get_logger("gatebook.retention")
+JOB_NAME: Final = "retention"
+RUN_LIMIT_S: Final = 5.0  # seconds per run in the job worker, which has other jobs
+WINDOW: Final = 1_000  # positions that one transaction reads
+_ARTIFACTS: Final = "artifacts"  # key of `progress`: artifacts whose bytes still go
+_LAST_RECEIVED: Final = (
+    "SELECT position FROM journal_entry WHERE received_us <= %s ORDER BY received_us DESC LIMIT 1"
+)
+
+
+@db_job_heartbeats.record_run(JOB_NAME)
+def run_retention(most_s: float | None = None) -> int:
+    """Count new sets and remove what has expired, for at most `most_s` seconds.
+
+    Returns how many bodies went.
+    """
+    job_heartbeats.record_heartbeat(JOB_NAME)
+    ends = None if most_s is None else time.monotonic() + most_s
+    for row in retention_sets.list_due_dry_runs():
+        if not retention_dry_run.count_retention(row, ends):
+            return 0
+    gone = 0
+    for project in (
+        RetentionSet.objects.exclude(activation_position=None)
+        .order_by()
+        .values_list("project", flat=True)
+        .distinct()
+    ):
+        active = retention_sets.load_active_set(project)
+        if active is not None:
+            gone += expire_project(active, ends)
+        if ends is not None and time.monotonic() > ends:
+            break
+    if gone:
+        text_caches.clear_text_caches()
+    return gone
+
+
+def expire_project(row: RetentionSet, ends: float | None = None) -> int:
+    """Remove the expired bodies of one project; return how many went."""
+    retention_sets.restart_after_release(row)
+    storage_scrub.prepare_connection()
+    delete_pending_artifacts(row)
+    gone, now, last = 0, now_us(), settled_position.load_settled_position()
+    for name, keep in list_finite_classes(row.rules).items():
+        cutoff = compute_cutoff_us(keep, now)
+        rows = raw_sql.fetch_rows(_LAST_RECEIVED, [cutoff])
+        end = min(int(rows[0][0]), last) if rows else 0
+        while (position := int(row.progress.get(name, 0))) < end:
+            gone += expire_window(row, name, cutoff, position, min(position + WINDOW, end))
+            delete_pending_artifacts(row)
+            if ends is not None and time.monotonic() > ends:
+                return gone
+    if row.progress.get("words"):
+        store.purge_erased_words()
+        retention_sets.save_set(row, progress={**row.progress, "words": 0})
+    retention_sets.save_set(row, run_at_us=now_us())
+    return gone
+
+
+def expire_window(row: RetentionSet, name: str, cutoff: int, after: int, upto: int) -> int:
+    """Remove the expired bodies of one class in one window; return how many went."""
+
+    def work() -> tuple[int, dict[str, Any]]:
+        current = RetentionSet.objects.select_for_update().get(pk=row.pk)
+        active = retention_sets.load_active_set(row.project_id)
+        if active is None or active.pk != row.pk or int(current.progress.get(name, 0)) != after:
+            return 0, current.progress  # another run was faster, or another set is in force
+        store.lock_words()
+        holds = load_project_holds(row.project_id)
+        going = [
+            body
+            for body in read_bodies(
+                row.project_id, row.rules, holds, after=after, upto=upto, received_us=cutoff
+            )
+            if body.text_class == name and not body.is_held
+        ]
+        progress = {**current.progress, name: upto}
+        if going:
+            _remove_bodies(row, name, cutoff, going)
+            progress["words"] = 1
+            subjects = [body.subject for body in going if body.kind == "artifact.recorded"]
+            progress[_ARTIFACTS] = [*progress.get(_ARTIFACTS, []), *filter(None, subjects)]
+        retention_sets.save_set(current, progress=progress)
+        return len(going), progress
+
+    gone, progress = retry.run_with_retry(work)
+    row.progress = progress
+    return gone
+
+
+def _remove_bodies(row: RetentionSet, name: str, cutoff: int, going: list[ClassedBody]) -> None:
+    positions = [body.position for body in going]
+    facts = {
+        "class": name,
+        "set": row.pk.hex,
+        "received_until_us": cutoff,
+        "count": len(positions),
+        "first": positions[0],
+        "last": positions[-1],
+        "positions": entries.write_positions(positions),
+    }
+    position = entries.record_system_entry(
+        row.project_id,
+        "retention.expired",
+        event_id=new_uuid7().hex,
+        text=entries.dump_sorted_json({"kind": "retention.expired", "class": name}),
+        received_us=now_us(),
+        facts=entries.dump_sorted_json(facts),
+        subject=row.pk,
+    ).position
+    erasures.expire_bodies(
+        row.project_id,
+        positions,
+        expired_by=position,
+        reason=retention_sets.describe_class(row, name),
+        now_us=now_us(),
+    )
+    delete_answers(row.project_id, [(body.source, body.event_id) for body in going])
+    effects = sorted({body.effect for body in going if body.effect is not None})
+    delete_index_rows([UUID(effect) for effect in effects])
+    indexer.index_again(effects)
+
+
+def delete_pending_artifacts(row: RetentionSet) -> None:
+    """Delete the bytes of artifacts whose bodies expired, unless another artifact needs them."""
+    pending = row.progress.get(_ARTIFACTS)
+    if not pending:
+        return
+    held, _ = load_holds(row.project_id)
+    for start in range(0, len(pending), 500):
+        part = [UUID(subject) for subject in pending[start : start + 500]]
+        stored = Artifact.objects.filter(project=row.project_id, id__in=part)
+        for sha256 in set(stored.exclude(stored_at_us=None).values_list("sha256", flat=True)):
+            same = Artifact.objects.filter(project=row.project_id, sha256=sha256)
+            expired = Erasure.objects.filter(
+                entry_id__in=list(same.values_list("opened_position", flat=True)[:500])
+            )
+            if same.filter(session__in=held).exists() or expired.count() < same.count():
+                continue
+            artifacts.delete_content(row.project_id, sha256)
+    with transaction.atomic(durable=True):
+        current = RetentionSet.objects.select_for_update().get(pk=row.pk)
+        retention_sets.save_set(current, progress={**current.progress, _ARTIFACTS: []})
+    row.progress = current.progress

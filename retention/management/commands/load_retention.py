@@ -1,0 +1,101 @@
+"""`manage.py load_retention FILE`: load retention rules, count what goes, and activate them."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from accounts.management.project_option import add_project_option, require_project
+from accounts.models import Project
+from db.clock import now_us
+from db.errors import ChangeRefused
+from db.yaml_reader import DocumentError
+from journal import settled_position
+from retention import retention_dry_run, retention_sets
+from retention.body_scan import load_project_holds
+from retention.models import RetentionSet
+from retention.month_rows import build_month_rows
+from retention.retention_yaml import MAX_BYTES, parse_retention
+
+
+class Command(BaseCommand):
+    """Load the whole file or nothing, and print what would go in which month."""
+
+    help = (
+        "Load retention rules (docs/examples/retention.yaml) as the next version under their name,"
+        " and count what they would remove. --dry-run counts only and stores nothing. --activate"
+        " puts them in force after the count."
+    )
+    requires_system_checks: list[str] = []  # the checks take half of the start-up time
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", metavar="FILE", help="a retention.yaml")
+        add_project_option(parser)
+        choice = parser.add_mutually_exclusive_group()
+        choice.add_argument("--dry-run", action="store_true", help="count, and store nothing")
+        choice.add_argument(
+            "--activate", action="store_true", help="put the set in force after the count"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        path, project = Path(options["file"]), require_project(options["project"])
+        text = read_retention_file(path)
+        try:
+            if options["dry_run"]:
+                self._print_dry_run(count_without_storing(project, text))
+                self.stdout.write("Nothing was stored.")
+                return
+            parse_retention(text)
+            row = retention_sets.load_retention_set(project, text)
+        except DocumentError as fault:
+            raise CommandError(
+                f"{path}:{fault.line}: {fault.sentence} Nothing was loaded."
+            ) from fault
+        if row.counted_at_us is None:
+            retention_dry_run.count_retention(row)
+        self.stdout.write(f"{project.name}: {row} is loaded and counted.")
+        self._print_dry_run(row)
+        if options["activate"]:
+            try:
+                retention_sets.activate_retention_set(row.pk, project, row.counted_at_us)
+            except ChangeRefused as refused:
+                raise CommandError(str(refused)) from None
+            self.stdout.write(f"In force now: {row}. The job removes what has expired.")
+            return
+        active = retention_sets.load_active_set(project.pk)
+        self.stdout.write(
+            f"In force: {active}." if active else "No retention is in force: texts stay for ever."
+        )
+
+    def _print_dry_run(self, row: RetentionSet) -> None:
+        for item in build_month_rows(row, now_us()):
+            held = f", {item['held']} held" if item["held"] else ""
+            self.stdout.write(
+                f"  {item['when']}: class {item['class']}: {item['bodies']} bodies,"
+                f" {item['bytes']} bytes, {item['searched']} of them found by words{held}"
+            )
+
+
+def count_without_storing(project: Project, text: str) -> RetentionSet:
+    """Return an unsaved set with its dry run. Raises DocumentError."""
+    row = RetentionSet(project=project, rules=parse_retention(text))
+    row.counted_end = settled_position.load_settled_position()
+    counts, holds = row.dry_run, load_project_holds(project.pk)
+    for after in range(0, row.counted_end, retention_dry_run.WINDOW):
+        upto = min(after + retention_dry_run.WINDOW, row.counted_end)
+        counts = retention_dry_run.count_window(row, counts, holds, after, upto)
+    row.dry_run = counts
+    return row
+
+
+def read_retention_file(path: Path) -> str:
+    """Return the text of a file. Raises CommandError."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise CommandError(f"{path} is larger than {MAX_BYTES // 1024} KiB, the maximum.")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} is not UTF-8 text.") from error

@@ -1,0 +1,136 @@
+"""The one writer of RetentionSet: load, activate and read retention sets."""
+
+import hashlib
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Max
+
+from accounts.audit_log import record_admin_entry
+from accounts.models import Project
+from db.clock import now_us
+from db.errors import ChangeRefused
+from erasure.models import LegalHold
+from journal import settled_position
+from journal.entries import SYSTEM_SOURCE
+from retention.models import RetentionSet
+from retention.retention_yaml import list_finite_classes, parse_retention
+
+
+@transaction.atomic(savepoint=False)
+def load_retention_set(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> RetentionSet:
+    """Store `text` as the next version under its name; activates nothing.
+
+    The same text again returns the existing set. Raises DocumentError.
+    """
+    rules, digest = parse_retention(text), hashlib.sha256(text.encode()).hexdigest()
+    Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
+    existing = RetentionSet.objects.filter(project=project, sha256=digest).first()
+    if existing is not None:
+        return existing
+    earlier = RetentionSet.objects.filter(project=project, name=rules["name"]).aggregate(
+        latest=Max("version")
+    )
+    row = RetentionSet(
+        project=project,
+        name=rules["name"],
+        version=(earlier["latest"] or 0) + 1,
+        text=text,
+        sha256=digest,
+        rules=rules,
+        loaded_by=actor,
+        loaded_at_us=now_us(),
+        counted_end=settled_position.load_settled_position(),
+    )
+    record_admin_entry(
+        project.pk,
+        "retention.loaded",
+        actor=actor,
+        subject=row.id,
+        facts={"version": row.version, "rules": len(rules["rules"]), "sha256": digest},
+        words={"name": row.name, "text": text},
+    )
+    row.save(force_insert=True)
+    return row
+
+
+def activate_retention_set(
+    retention_set: UUID, project: Project, shown_at_us: int | None, actor: str = SYSTEM_SOURCE
+) -> RetentionSet:
+    """Put a counted set in force; it replaces the one before. Raises ChangeRefused.
+
+    `shown_at_us` is the time of the dry run that the person saw.
+    """
+    with transaction.atomic(durable=True):
+        Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
+        row = RetentionSet.objects.select_for_update().get(pk=retention_set, project=project)
+        if row.counted_at_us is None:
+            raise ChangeRefused("This set is not counted yet. Wait for its counts, then repeat.")
+        if row.counted_at_us != shown_at_us:
+            raise ChangeRefused("The set was counted again. Read the new counts, then repeat.")
+        before = load_active_set(project.pk)
+        if before is not None and before.pk == row.pk:
+            return row
+        row.activation_position = record_admin_entry(
+            project.pk,
+            "retention.activated",
+            actor=actor,
+            subject=row.id,
+            facts={"version": row.version, "set_before": before.pk.hex if before else None},
+            words={"name": row.name},
+        )
+        row.activated_by, row.activated_at_us = actor, now_us()
+        row.progress, row.run_at_us = {}, None
+        row.holds_released = count_released_holds(project.pk)
+        row.save()
+    return row
+
+
+def load_active_set(project: UUID) -> RetentionSet | None:
+    """Return the set in force; None if none was ever activated."""
+    return (
+        RetentionSet.objects.filter(project=project, activation_position__isnull=False)
+        .order_by("-activation_position")
+        .first()
+    )
+
+
+def list_due_dry_runs() -> list[RetentionSet]:
+    """Return the sets whose dry run is not complete."""
+    return list(RetentionSet.objects.filter(counted_at_us=None).order_by("loaded_at_us")[:20])
+
+
+def repeat_dry_run(retention_set: UUID, project: Project) -> None:
+    """Let the job count a set anew, over the journal as it is now. Raises ChangeRefused."""
+    with transaction.atomic(durable=True):
+        row = RetentionSet.objects.select_for_update().get(pk=retention_set, project=project)
+        if row.activation_position is not None:
+            raise ChangeRefused("This set is or was in force. Load a new version to count it.")
+        row.dry_run, row.counted_position, row.counted_at_us = {}, 0, None
+        row.counted_end = settled_position.load_settled_position()
+        row.save()
+
+
+def save_set(row: RetentionSet, **values: Any) -> None:
+    """Store what the job reached."""
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save(update_fields=list(values))
+
+
+def restart_after_release(row: RetentionSet) -> None:
+    """Begin again at the journal's start when a hold was released, or a class is new."""
+    released = count_released_holds(row.project_id)
+    if released != row.holds_released:
+        save_set(row, progress={}, holds_released=released)
+
+
+def count_released_holds(project: UUID) -> int:
+    """Return how many holds of the project were released so far."""
+    return LegalHold.objects.filter(project=project, released_at_us__isnull=False).count()
+
+
+def describe_class(row: RetentionSet, name: str) -> str:
+    """Return the words for a class, as every expired body keeps them."""
+    return f"class {name}, kept {list_finite_classes(row.rules)[name]}"

@@ -1,0 +1,211 @@
+"""Texts expire by class and month; holds win; a killed run continues; the verifier understands."""
+
+import hashlib
+from typing import Any
+
+import orjson
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from erasure import erasure_requests
+from investigation.fulltext import indexer
+from investigation.models import EffectText
+from journal import entries, erasures
+from journal.models import Body, Entry, Erasure
+from monitoring.models import JobHeartbeat
+from proofs.verifier import gatebook_verify
+from retention import expiry, retention_sets
+from retention.retention_dry_run import sum_due
+from sessions import artifacts
+from sessions.models import Artifact
+from tests.erasure.conftest import Office
+from tests.proofs.sealing import seal_entries, verify_here
+from tests.retention.past_entries import RULES, activate, append_texts, load_counted, this_month
+
+
+def with_bodies(positions: list[int]) -> list[int]:
+    rows = Body.objects.filter(entry_id__in=positions).order_by("entry_id")
+    return list(rows.values_list("entry_id", flat=True))
+
+
+def remove_by_force(position: int) -> None:
+    """Delete a body as the owner of the database can: without its triggers."""
+    from db.triggers import suspend_triggers
+
+    with transaction.atomic(), suspend_triggers(connection, ["journal_body"]):
+        entries.delete_bodies([position])
+
+
+def test_what_the_dry_run_counts_goes_and_nothing_else(office: Office) -> None:
+    world = office.world
+    old = append_texts(world, "effect.planned", ["ärger", "b"], 200)
+    note = append_texts(world, "note.claimed", ["kept thirteen months"], 200)
+    older = append_texts(world, "note.claimed", ["gone"], 500)
+    new = append_texts(world, "effect.planned", ["new"], 1)
+    row = load_counted(world)
+    due = sum_due(row.dry_run, this_month())
+    sizes = [len(body.text.encode()) for body in Body.objects.filter(entry_id__in=old)]
+    assert due == {"short": [2, sum(sizes), 0, 0], "long": [1, due["long"][1], 0, 0]}
+    assert sum(sum(n[:1]) for months in row.dry_run.values() for n in months.values()) == 5
+    assert expiry.run_retention() == 0  # loaded and counted is not in force
+
+    retention_sets.activate_retention_set(row.pk, world.project, row.counted_at_us)
+    before = {e.position: bytes(e.body_commit or b"") for e in Entry.objects.all()}
+    assert expiry.run_retention() == 3
+    assert with_bodies([*old, *note, *older, *new]) == [*note, *new]
+    stored = Erasure.objects.get(entry_id=old[0])
+    named = Entry.objects.get(position=stored.expired_by)
+    facts = orjson.loads(named.facts)
+    assert (named.kind, facts["class"], facts["count"]) == ("retention.expired", "short", 2)
+    assert facts["positions"] == f"{old[0]}-{old[1]}"
+    assert stored.reason == "class short, kept 60 days"
+    after = Entry.objects.filter(position__in=before)
+    assert {e.position: bytes(e.body_commit or b"") for e in after} == before
+    assert expiry.run_retention() == 0
+
+
+def test_a_legal_hold_wins_until_it_is_released(office: Office) -> None:
+    world = office.world
+    positions = append_texts(world, "effect.planned", ["about jane", "other"], 200)
+    hold = erasure_requests.set_legal_hold(
+        office.first, world.project, reason="case 12", words=["jane"]
+    )
+    row = activate(world)
+    assert sum_due(row.dry_run, this_month())["short"][0::3] == [1, 1]
+    assert expiry.run_retention() == 1
+    assert with_bodies(positions) == positions[:1]
+    erasure_requests.release_legal_hold(hold.pk, world.project, office.first)
+    assert expiry.run_retention() == 1
+    assert with_bodies(positions) == []
+
+
+def test_a_run_that_is_killed_in_a_batch_continues(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = office.world
+    positions = append_texts(world, "effect.planned", [str(n) for n in range(7)], 200)
+    activate(world)
+    monkeypatch.setattr(expiry, "WINDOW", 3)
+    delete, calls = entries.delete_bodies, []
+
+    def delete_and_die(some: Any) -> None:
+        delete(some)
+        calls.append(some)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(erasures.entries, "delete_bodies", delete_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        expiry.run_retention()
+    left = with_bodies(positions)
+    assert 0 < len(left) < 7  # the first batch is whole, nothing of the second one is stored
+    assert Erasure.objects.filter(expired_by__isnull=False).count() == 7 - len(left)
+    monkeypatch.setattr(erasures.entries, "delete_bodies", delete)
+    assert expiry.run_retention() == len(left)
+    facts = [orjson.loads(e.facts) for e in Entry.objects.filter(kind="retention.expired")]
+    assert sum(row["count"] for row in facts) == 7
+
+
+def test_the_verifier_tells_expired_bodies_from_missing_ones(office: Office) -> None:
+    world = office.world
+    positions = append_texts(world, "effect.planned", ["a", "b", "c"], 200)
+    kept = append_texts(world, "effect.planned", ["new"], 1)
+    activate(world)
+    assert expiry.run_retention() == 3
+    for sealed in (0, 1):  # before the seal reached the entry that names them, and after
+        report = verify_here() if sealed else None
+        if report is None:
+            seal_entries()
+            continue
+        assert not report.is_broken, report.findings
+        [finding] = {f.detail for f in report.findings if f.position in positions}
+        by = Erasure.objects.get(entry_id=positions[0]).expired_by
+        assert finding == f"the body expired, as entry {by} records"
+        assert report.counts["erased"] == 3
+
+    # A body that is gone although the entry does not name it, even with a row that says so.
+    with transaction.atomic():
+        named = Entry.objects.get(kind="retention.expired")
+        with pytest.raises(DatabaseError), transaction.atomic():
+            entries.delete_bodies(kept)
+    remove_by_force(kept[0])
+    assert [f.position for f in verify_here().findings if f.finding == "missing"] == kept
+    from db.triggers import suspend_triggers
+
+    with transaction.atomic(), suspend_triggers(connection, ["journal_erasure"]):
+        Erasure.objects.create(
+            entry_id=kept[0],
+            project=world.project.id,
+            reason="class short, kept 60 days",
+            actor="gatebook",
+            erased_at_us=1,
+            expired_by=named.position,
+        )
+    missing = [f for f in verify_here().findings if f.finding == "missing"]
+    assert [f.position for f in missing] == kept
+
+
+def test_a_body_expires_only_with_its_entry(office: Office) -> None:
+    [position] = append_texts(office.world, "effect.planned", ["a"], 200)
+    other = Entry.objects.exclude(position=position).first()
+    assert other is not None
+    for expired_by in (position, other.position, 10**12):
+        with (
+            pytest.raises(DatabaseError, match="body_expires_with_its_entry"),
+            transaction.atomic(),
+        ):
+            erasures.expire_bodies(
+                office.world.project.id, [position], expired_by=expired_by, reason="x", now_us=1
+            )
+    assert with_bodies([position]) == [position]
+
+
+def test_rules_change_only_by_a_counted_set_with_its_entry(office: Office) -> None:
+    row = load_counted(office.world)
+    for change in ({"activation_position": 1, "activated_at_us": 1}, {"rules": {"rules": []}}):
+        with pytest.raises(DatabaseError, match="retention_set_"), transaction.atomic():
+            retention_sets.RetentionSet.objects.filter(pk=row.pk).update(**change)
+    with pytest.raises(DatabaseError, match="never_deleted"), transaction.atomic():
+        row.delete()
+    active = activate(office.world)
+    assert retention_sets.load_active_set(office.world.project.id) == active
+    second = activate(office.world, RULES.replace("60 days", "90 days"))
+    assert retention_sets.load_active_set(office.world.project.id) == second
+    assert (second.version, second.name) == (2, "test")
+
+
+def test_words_and_stored_bytes_go_with_their_bodies(office: Office) -> None:
+    world, content = office.world, b"report"
+    effect = world.effect
+    [plan] = append_texts(world, "effect.planned", ["quokka"], 200, effect=effect.id)
+    type(effect).objects.filter(pk=effect.pk).update(plan_position=plan)
+    sha256 = hashlib.sha256(content).hexdigest()
+    stored = world.write(Artifact, sha256=sha256, size=len(content), stored_at_us=1)
+    artifact_position = append_texts(world, "artifact.recorded", ["x"], 200, subject=stored.pk)[0]
+    Artifact.objects.filter(pk=stored.pk).update(opened_position=artifact_position)
+    file = artifacts.artifact_path(world.project.id, sha256)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    JobHeartbeat.objects.get_or_create(name=indexer.JOB_NAME, defaults={"heartbeat_us": 1})
+    indexer.update_index()
+    assert "quokka" in str(EffectText.objects.get(position=effect.opened_position).words)
+    activate(world, RULES + "  - {class: short, kind: artifact.*}\n")
+    expiry.run_retention()
+    words = EffectText.objects.filter(position=effect.opened_position)
+    assert not any("quokka" in str(row.words) for row in words)
+    assert not file.exists()
+    stored.refresh_from_db()
+    assert stored.stored_at_us is None
+
+
+def test_an_expiry_that_counts_wrongly_covers_nothing() -> None:
+    facts = {"positions": "3,7-9", "count": 4}
+    runs = gatebook_verify.read_expired_runs(orjson.dumps(facts).decode())
+    assert runs == [(3, 3), (7, 9)]
+    assert entries.write_positions([3, 7, 8, 9]) == facts["positions"]
+    names = gatebook_verify.ExpiredNames(
+        gatebook_verify.read_expiries("gatebook", orjson.dumps(facts).decode(), 12)
+    )
+    assert [names.find_entry(str(n)) for n in (2, 3, 4, 7, 9, 10)] == [None, 12, None, 12, 12, None]
+    wrong = orjson.dumps({**facts, "count": 3}).decode()
+    assert gatebook_verify.read_expired_runs(wrong) == []
