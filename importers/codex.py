@@ -2,7 +2,7 @@
 
 Calls are `function_call`, `custom_tool_call` and `local_shell_call` items of the model; results
 are their outputs. Whether a command succeeded stands in `item_completed` records beside them and
-in the first lines of the output. An output that only says “aborted” tells nothing: Codex writes it
+in the first lines of the output. An output that only says “aborted” decides nothing: Codex writes it
 for calls that had happened, too.
 """
 
@@ -151,7 +151,7 @@ class CodexRollout:
             self._outcomes[item["id"]] = "ok" if status == "completed" else "error"
 
     def _classify(self, call: Call, output: Json) -> Outcome:
-        """Return the outcome of a call as the rollout tells it; unknown where it does not."""
+        """Return the outcome of a call as the rollout reports it; unknown where it does not."""
         text = extract_text(output) if isinstance(output, list) else str(output or "")
         if _NOT_RUN.match(text):
             return "refused"

@@ -1,7 +1,7 @@
-"""Follows transcripts that grow, and adds what they tell as evidence.
+"""Follows transcripts that grow, and adds what they report as evidence.
 
 A file is read up to its last complete line, again whenever it grew; one JSON document that its
-program rewrites is read as a whole, whenever it changed and is complete. A call that a hook told of
+program rewrites is read as a whole, whenever it changed and is complete. A call that a hook reported
 before is recognized by its call id, or as `hooked_calls` describes: the transcript then becomes
 evidence beside that effect, and closes it if its result was missing. Any other call becomes an
 effect that only the transcript knows, as an import makes it. What was sent is kept in a file of
@@ -40,7 +40,7 @@ from importers.to_events import (
 from importers.trajectory import Call, Json, Trajectory, hash_json
 from importers.transcripts import TranscriptReader
 
-SETTLE_S: Final = 5.0  # a hook tells of a call within this time after the transcript does
+SETTLE_S: Final = 5.0  # a hook reports a call within this time after the transcript does
 LOOK_S: Final = 1.0
 RETRY_S: Final = 30.0  # after a refusal, or while Gatebook is away
 MAX_FILES: Final = 5_000  # of all folders
@@ -439,7 +439,7 @@ class Follower:
         return now - file.seen.setdefault(moment, now) >= self.settle_s
 
     def _load_hooked_calls(self, trajectory: Trajectory) -> HookedCalls:
-        """Return what hooks told of the client's session: a sub-agent's are in its parent's."""
+        """Return what hooks reported of the client's session: a sub-agent's are in its parent's."""
         key = trajectory.parent_key or trajectory.key
         if key not in self._hooked:
             session = self.client.find_session(key)
@@ -576,7 +576,7 @@ def find_contradiction(effect: dict[str, Json], outcome: str) -> str:
 
 
 def needs_report(effect: dict[str, Json], outcome: str) -> bool:
-    """Return whether the transcript tells an outcome that Gatebook does not know."""
+    """Return whether the transcript reports an outcome that Gatebook does not know."""
     if outcome == "unknown":
         return False
     state, recorded = effect["state"], effect.get("outcome")
@@ -603,7 +603,7 @@ def _describe_effect(effect: dict[str, Json]) -> dict[str, Json]:
 
 
 def _is_own_key(effect: dict[str, Json], call_id: str) -> bool:
-    """Return whether only a transcript tells of an effect, by its key."""
+    """Return whether only a transcript reports an effect, by its key."""
     key = str(effect["effect_key"])
     return key.startswith(f"{call_id}:") and key.removeprefix(f"{call_id}:").isdecimal()
 

@@ -196,7 +196,7 @@ def _list_responses(parts: list[Json]) -> list[dict[str, Json]]:
 
 
 def _classify(call: Call, values: Json, status: str, is_error: bool) -> Outcome:
-    """Return the outcome of a call as the conversation tells it; unknown where it does not."""
+    """Return the outcome of a call as the conversation reports it; unknown where it does not."""
     values = values if isinstance(values, dict) else {"output": values}
     output, error = (str(values.get(name, "")) for name in ("output", "error"))
     if is_error and _NOT_RUN.match(error or output):

@@ -81,7 +81,7 @@ class HookedCalls:
         self._effects |= {effect.id: effect for effect in reversed(new)}
 
     def find(self, trajectory: Trajectory, call: Call) -> Meeting | None:
-        """Return the effect of a call; None if no hook told of it."""
+        """Return the effect of a call; None if no hook reported it."""
         command = call.arguments.get("command") if isinstance(call.arguments, dict) else None
         key = find_effect_key(command) if isinstance(command, str) else ""
         if key:

@@ -13,7 +13,7 @@ from ledger.fold.stop_violations import STOP_VIOLATION
 from ledger.models import Effect
 from ledger.store.writer import violation_facts
 
-# The only violation without an effect: a code host told of it (hooks/repositories/).
+# The only violation without an effect: a code host reported it (hooks/repositories/).
 ACTED_OUTSIDE: Final = "acted_outside_gatebook"
 VIOLATION_LABELS: Final = {
     "executed_without_permission": "Executed without approval.",

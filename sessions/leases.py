@@ -245,7 +245,7 @@ def release_lease_for_person(
 
     The holder is fenced from now on, dead or not. The lease also counts as expired, because the
     holder did not release it: the next claim may get the session, and its worker must expect
-    effects that it has not heard of.
+    effects that it does not know.
     """
     now = now_us()
     sessions.lock_session_row(project, session, now, new_effects=0)

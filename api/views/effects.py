@@ -488,7 +488,7 @@ _NO_RESULT = {
 
 
 def find_answered_attempt(effect: Effect) -> Attempt | None:
-    """Return the attempt whose report tells the outcome: the newest that was acknowledged.
+    """Return the attempt whose report has the outcome: the newest that was acknowledged.
 
     Without one, the newest that failed.
     """

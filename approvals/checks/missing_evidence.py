@@ -1,4 +1,4 @@
-"""The missing-evidence check: what the rule wants of the request itself, and nobody sent.
+"""The missing-evidence check: what the rule requires of the request itself, and nobody sent.
 
 Only the request's own fields count, never the reviewer's reason: the agent must bring the evidence
 before a person looks. A forced push without the list of the commits that it removes is a warning
@@ -103,7 +103,7 @@ _REQUIREMENTS: Final = CompiledQuerySet(_select_requirements, project=UUID, gate
 def find_missing_evidence(
     request: CheckedRequest, facts: Mapping[UUID, RequestEvidence]
 ) -> Iterator[CheckResult]:
-    """Find what the request does not carry: a list of removed commits, then what its rule wants.
+    """Find what the request does not carry: a list of removed commits, then what its rule requires.
 
     Pure. Yields nothing for a request whose arguments were not read.
     """

@@ -29,7 +29,7 @@ CHECKS: Final[dict[str, str]] = {
     "contradiction": "The claim contradicts the arguments.",
     "test_run": "The tests that the claim names failed or ran elsewhere.",
     earlier_denials.DENIED_BEFORE: "People refused the same, or something about the same thing.",
-    "missing_evidence": "The rule wants evidence that the request does not carry.",
+    "missing_evidence": "The rule requires evidence that the request does not carry.",
     "removed_commits": "A push is forced, and nobody sent the list of commits that it removes.",
     outliers.STANDS_OUT: "One of several alike has another cluster, account, owner or size.",
     CHECK_FAILED: "A check could not compare the request.",

@@ -227,7 +227,7 @@ def load_vote_context(
         parties=tuple(parties),
         has_voted=has_voted,
         approvals=tuple(quorum.load_approvals([gate.id])[gate.id]),
-        # The first denial ends the gate, unless the rule wants more.
+        # The first denial ends the gate, unless the rule requires more.
         denials=tuple(denials.values_list("answer", flat=True)) if gate.deny_threshold > 1 else (),
         checks=load_request_checks(gate, row) if answer == "approve" else (),
     )

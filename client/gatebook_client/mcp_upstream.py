@@ -194,7 +194,7 @@ class HttpUpstream:
 
 
 def make_routing_headers(message: object) -> dict[str, str]:
-    """Return the headers that repeat parts of a request, as the protocol of 2026-07-28 wants."""
+    """Return the headers that repeat parts of a request, as the protocol of 2026-07-28 requires."""
     if not isinstance(message, dict) or not isinstance(message.get("params"), dict):
         return {}
     meta = message["params"].get("_meta")

@@ -19,8 +19,8 @@ from journal import entries
 
 DELIVERED: Final = "code_host.delivered"
 _READERS: Final = {"github": read_github_event, "gitlab": read_gitlab_event}
-# Hosts whose signature covers the body alone. Whoever has a signed body can send it under any id
-# and event name, and the times in it make every delivery of the host's own another body.
+# Hosts whose signature covers the body alone. Anyone who has a signed body can send it under any
+# id and event name, and the times in it make every delivery of the host's own another body.
 _SIGNS_BODY_ONLY: Final = frozenset({"github"})
 # A ping says that the webhook works; nothing happened.
 _PINGS: Final = ("ping",)

@@ -62,7 +62,7 @@ def choose_archive(
 def store_artifact_files(opened: OpenBundle, archive: TargetArchive) -> dict[str, Path]:
     """Store the enclosed bytes on disk by hash; return the files that are new.
 
-    Runs before the transaction, which would block every other writer meanwhile.
+    Runs before the transaction, in which it would make every other writer wait.
     """
     new_files: dict[str, Path] = {}
     try:

@@ -1,4 +1,4 @@
-"""What a rule wants of the request itself, and nobody sent; and what a forced push removes."""
+"""What a rule requires of the request itself, and nobody sent; and what a forced push removes."""
 
 import re
 from typing import Any
