@@ -36,14 +36,14 @@ from api.strictjson.canonical_json import (
     to_number_text,
     write_canonical,
 )
-from api.strictjson.request_body import check_charset, check_content_type, check_utf8, read_body
-from api.strictjson.slow_parser import (
+from api.strictjson.json_faults import (
     MAX_NUMBER_CHARACTERS,
     JsonFaultError,
     build_depth_fault,
     build_type_fault,
     parse_slowly,
 )
+from api.strictjson.request_body import check_charset, check_content_type, check_utf8, read_body
 
 __all__ = [
     "ItemFault",

@@ -1,7 +1,7 @@
-"""Slow JSON parser: the standard parser with hooks for pairs and numbers.
+"""Faults of a JSON document, found by the standard parser with hooks for pairs and numbers.
 
-It decides what is rejected and locates the fault. parser.py only proves quickly that a document
-does not need it.
+This slow path decides what is rejected and locates the fault. parser.py only proves quickly that a
+document does not need it.
 """
 
 import json
