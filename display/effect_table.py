@@ -8,14 +8,14 @@ from uuid import UUID
 
 from django.db.models import Expression, F, QuerySet
 
-from display import display_state, keyset_pagination
+from display import display_state, effect_runs, keyset_pagination
 from display.handles import parse_position
 from journal import summaries
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
 
-EFFECTS_PER_PAGE: Final = 100
+EFFECTS_PER_PAGE: Final = 50  # with their drawing a page stays below 150 KB
 OUTCOMES: Final = ("ok", "error", "unknown")
 LONGEST_TOOL: Final = 100
 DAY_US: Final = 86_400_000_000
@@ -34,6 +34,9 @@ EFFECT_TABLE_COLUMNS: Final = (
     "outcome",
     "permission",
     "permission_basis",
+    "permission_until_us",
+    "policy_rule",
+    "policy_outcome",
     "attempt_count",
     "violates",
     "task",
@@ -41,6 +44,7 @@ EFFECT_TABLE_COLUMNS: Final = (
     "ref",
     "ref_class",
     "environment",
+    "intent_digest",
 )
 
 
@@ -67,6 +71,11 @@ class EffectRow:
     corrected_us: int | None = None  # when it was planned by the corrected clock, if requested
 
     @property
+    def run(self) -> effect_runs.RunTimes:
+        """Return when it ran; the effect was loaded with `annotate_runs`."""
+        return effect_runs.read_run_times(self.effect)
+
+    @property
     def gist(self) -> str | None:
         """Return the one-line summary of its call, untrusted.
 
@@ -90,6 +99,11 @@ class Timeline:
     def day(self) -> str:
         """Return the day (UTC) on which all rows arrived, empty for several days."""
         return common_day(row.effect.received_us for row in self.rows)
+
+    @property
+    def ran_day(self) -> str:
+        """Return the day (UTC) on which all rows ran that did, empty for several days."""
+        return common_day(us for row in self.rows if (us := row.run.ran_us) is not None)
 
     @property
     def has_agent_time(self) -> bool:
@@ -174,10 +188,11 @@ def to_effect_rows(effects: Iterable[Any], at: int | None = None) -> list[Effect
 
 def _filtered_effects(session: Session, filters: EffectFilters, now_us: int) -> "QuerySet[Effect]":
     return annotate_calls(
-        filtered_session_effects(session, filters, now_us),
+        effect_runs.annotate_runs(filtered_session_effects(session, filters, now_us)),
         task_position=F("task__opened_position"),
         task_title=F("task__title"),
         task_key=F("task__key"),
+        task_worker=F("task__worker"),
     )
 
 

@@ -48,6 +48,18 @@ class OpenEffect(NamedTuple):
         return not table.is_safe_to_continue(self.beneath.verdict)
 
     @property
+    def waits_for_approval(self) -> bool:
+        """Whether it waits for people to answer its request, and nothing else."""
+        verdict = self.beneath.verdict
+        return verdict.answer == "wait" and (verdict.beneath or verdict.reason) == "GATE_PENDING"
+
+    @property
+    def gate(self) -> UUID | None:
+        """The request that its permission is about, if any."""
+        reference = self.effect.permission_ref
+        return UUID(reference) if self.waits_for_approval and len(reference) == 32 else None
+
+    @property
     def verdict_sentence(self) -> str:
         """The verdict in one sentence."""
         return table.describe_verdict(self.evaluation.verdict, str(self.effect))
@@ -151,6 +163,17 @@ class ResumeState:
     @property
     def because(self) -> list[OpenEffect]:
         return [item for item in self.open if item.needs_person]
+
+    @property
+    def waiting(self) -> list[OpenEffect]:
+        """The open effects that wait for approval, the first to expire first."""
+        pending = [item for item in self.because if item.waits_for_approval]
+        return sorted(pending, key=lambda item: item.beneath.verdict.until_us or 0)
+
+    @property
+    def doubtful(self) -> list[OpenEffect]:
+        """Those of `because` that do not only wait for approval."""
+        return [item for item in self.because if not item.waits_for_approval]
 
     @property
     def safe(self) -> bool:

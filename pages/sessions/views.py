@@ -23,7 +23,7 @@ from pages.incidents import data
 from pages.sessions import data as sessions_data
 from pages.sessions import filters, summary
 from pages.sessions import handoff_facts as sessions_handoffs
-from pages.timeline import clock_skew
+from pages.timeline import clock_skew, lanes
 from pages.timeline import views as lanes_views
 from recovery import detectors, liveness, resume
 from sessions import handoffs
@@ -86,6 +86,7 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
     handoff = handoffs.load_unaccepted_handoff(row) if row.handoff_waits else None
     context = {
         **shown_timeline,
+        **_picture_context(request, row, shown_timeline, now),
         "resume": answer,
         "controls": detectors.active_findings(row, now, handoff)
         if row.controls_fired or handoff
@@ -133,9 +134,11 @@ def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
             return HttpResponse(status=204)
         load_project_status(request)
         row = _load_session_or_404(request, session)
-    return render(
-        request, "pages/timeline/_timeline.html", _timeline_context(request, row, now_us())
-    )
+    now = now_us()
+    context = _timeline_context(request, row, now)
+    if request.GET.get("chart") == "1":  # of the session page, which has the drawing above
+        context |= _picture_context(request, row, context, now) | {"is_fragment": True}
+    return render(request, "pages/timeline/_timeline.html", context)
 
 
 @require_safe
@@ -222,7 +225,11 @@ def _load_session_or_404(request: MemberRequest, session_id: UUID) -> Any:
 
 def _timeline_context(request: MemberRequest, session: Any, now: int) -> dict[str, Any]:
     """Return the context of the timeline fragment."""
-    place = parse_page_place(request.GET, (*TIMELINE_FILTERS, "clocks"), ("since", "live", "view"))
+    place = parse_page_place(
+        request.GET,
+        (*TIMELINE_FILTERS, "clocks", "times", *lanes_views.PICTURE),
+        ("since", "live", "view", "chart"),
+    )
     effect_filters = _parse_filters(request.GET, place)
     paged = place.window != keyset_pagination.Window()
     # Read before the rows: an entry committed in between is shown twice, not missed.
@@ -231,6 +238,7 @@ def _timeline_context(request: MemberRequest, session: Any, now: int) -> dict[st
     since = None if paged or request.membership.project.archive else standing.position
     rows = effect_table.load_timeline_page(session, effect_filters, place.window, now)
     three = request.GET.get("clocks") == "three"
+    answered = request.GET.get("times") == "answered"
     skews = clock_skew.load_skews([session], wanted=three)
     if three:
         agent_times = clock_skew.load_agent_times(
@@ -243,7 +251,9 @@ def _timeline_context(request: MemberRequest, session: Any, now: int) -> dict[st
     return {
         "three": three,
         "skews": [("", skew) for skew in skews.values()],
-        "clocks_link": _clocks_link(request.GET, three=three),
+        "clocks_link": _switch_link(request.GET, "clocks", "" if three else "three"),
+        "answered": answered,
+        "answered_link": _switch_link(request.GET, "times", "" if answered else "answered"),
         "agent_session": session,
         "counts": sessions_data.count_effects(session, now),
         "timeline": rows,
@@ -261,13 +271,29 @@ def _timeline_context(request: MemberRequest, session: Any, now: int) -> dict[st
     }
 
 
-def _clocks_link(query: QueryDict, *, three: bool) -> str:
-    """Return the link that shows all three clocks, or hides the extra ones."""
+def _picture_context(
+    request: MemberRequest, session: Any, shown: dict[str, Any], now: int
+) -> dict[str, Any]:
+    """Return the drawing of the effects that the table shows. At most three queries."""
+    window = lanes.build_page_window(session, shown["timeline"], now)
+    drawn = lanes_views.picture_context(
+        request.GET,
+        shown["place"],
+        window,
+        running=lanes_views.is_running(session),
+        links=reverse("session", args=[session.id]),
+        is_sized=False,
+    )
+    return {**drawn, "legend": display_state.STATES.values()}
+
+
+def _switch_link(query: QueryDict, name: str, value: str) -> str:
+    """Return the link that shows or hides more columns; an empty `value` hides them."""
     params = query.copy()
-    for name in ("clocks", "since"):
-        params.pop(name, None)
-    if not three:
-        params["clocks"] = "three"
+    for each in (name, "since", "chart"):
+        params.pop(each, None)
+    if value:
+        params[name] = value
     return f"?{params.urlencode()}#timeline"
 
 

@@ -13,6 +13,7 @@ from django import template
 from django.utils.safestring import SafeString
 
 from db.clock import now_us
+from display.effect_runs import RUN_SOURCES, RunTimes
 from display.effect_table import EffectRow, Timeline
 from pages.search.page import SearchPage
 from pages.templatetags.pages import (
@@ -27,6 +28,7 @@ from pages.templatetags.pages import (
     target,
 )
 from pages.templatetags.search import arguments_excerpt
+from web.templatetags.gatebook import elapsed, mark
 from web.untrusted_text import format_markup
 
 register = template.Library()
@@ -35,6 +37,10 @@ register = template.Library()
 # of them, so they are short: no quotes around our own values, no class where the default fits.
 _CELLS: Final = {
     "time": "<td role=cell data-label=Time>{}</td>",
+    "planned": "<td role=cell data-label=Planned>{}</td>",
+    "ran": '<td role=cell data-label="Ran at">{}</td>',
+    "answered": "<td role=cell data-label=Answered>{}</td>",
+    "took": "<td role=cell data-label=Took class=num>{}</td>",
     "agent_time": '<td role=cell data-label="Agent time">{}</td>',
     "corrected": "<td role=cell data-label=Corrected>{}</td>",
     "session": "<td role=cell data-label=Session>{}</td>",
@@ -77,18 +83,25 @@ def found_effects(page: SearchPage) -> SafeString:
 
 
 @register.simple_tag
-def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
-    """Return the rows of a page of a session's effects; `three` shows all clocks."""
+def timeline_effects(timeline: Timeline, three: bool, answered: bool) -> SafeString:
+    """Return the rows of a page of a session's effects.
+
+    `three` shows all clocks, `answered` when they were answered and how long they took.
+    """
     day, agent_day, now = timeline.day, timeline.agent_day, now_us()
+    ran_day = timeline.ran_day
     shows_agent_time, tries, tasks = (
         timeline.has_agent_time or three,
         timeline.tries,
         timeline.tasks,
     )
     columns_shown = {
-        "time": True,
+        "planned": True,
         "agent_time": shows_agent_time,
         "corrected": three,
+        "ran": True,
+        "answered": answered,
+        "took": answered,
         "state": True,
     }
     columns_shown |= {"tries": tries, "permission": True, "task": tasks}
@@ -99,6 +112,9 @@ def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
         cells: list[str] = [row_time(effect.received_us, day)]
         cells += [row_time(effect.planned_at_us, agent_day)] if shows_agent_time else []
         cells += [row_time(row.corrected_us, "")] if three else []
+        run = row.run
+        cells += [ran_at(run, ran_day)]
+        cells += [row_time(run.answered_us, ""), elapsed(run.took_us)] if answered else []
         cells += [shown_effect_state(effect, now)]
         cells += [str(effect.attempt_count)] if tries else []
         cells += [permission(effect)]
@@ -108,6 +124,23 @@ def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
     return SafeString("\n".join(rows))
 
 
+def ran_at(run: RunTimes, day: str) -> SafeString:
+    """Return when an effect ran, with its source and how late it was after its permission."""
+    if run.ran_us is None:
+        return SafeString('<span class="quiet">not yet</span>')
+    shown = row_time(run.ran_us, day)
+    if run.ran_source != "dispatch":
+        source = RUN_SOURCES[run.ran_source]
+        words = _SOURCE_WORDS[run.ran_source]
+        shown += format_markup(' <span class="quiet" title="{}">{}</span>', source, words)
+    if run.gap_words:
+        css = " is-danger" if run.is_late else ""
+        sign = mark("warn") if run.is_late else SafeString("")
+        shown += format_markup(' <span class="gap{}">{}{}</span>', css, sign, run.gap_words)
+    return SafeString(shown)
+
+
+_SOURCE_WORDS: Final = {"agent": "by agent", "answer": "answer", "heard": "heard"}
 _MARKED: Final = SafeString(' class="is-marked"')
 
 

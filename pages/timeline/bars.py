@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
+from display.effect_runs import RunTimes
 from pages.timeline.clock_skew import Skew
 
 DEFAULT_SIZE: Final = 120  # effects in a window
@@ -34,6 +35,17 @@ class Bar:
     steps: list[Step]
     state: str
     gist: str
+    run: RunTimes | None = None  # None for past moments, for which it is not read
+
+    @property
+    def starts_us(self) -> int:
+        """Return the time of the first entry."""
+        return self.steps[0].at_us
+
+    @property
+    def process(self) -> str:
+        """Return the worker of its last attempt, or empty."""
+        return self.run.process if self.run is not None else ""
 
     @property
     def moves(self) -> list[Step]:
@@ -94,6 +106,8 @@ class TimelineWindow:
     # By session, when the corrected clock was requested.
     skews: dict[UUID, Skew] = field(default_factory=dict)
     across: bool = False  # effects of several sessions: one lane per session instead of per task
+    by: str = "task"  # what a lane is, one of LANE_KINDS
+    whole_us: tuple[int, int] | None = None  # of the session, if more of it is not in the window
     older: int | None = None
     newer: int | None = None
     size: int = DEFAULT_SIZE
@@ -106,9 +120,19 @@ class TimelineWindow:
         """Return True if the window ends with the present."""
         return self.newer is None
 
-    def lane_of(self, bar: Bar) -> UUID | None:
-        """Return the lane of a bar."""
-        return bar.effect.session_id if self.across else bar.lane
+    def lane_of(self, bar: Bar) -> Any:
+        """Return the lane of a bar: its session, task, tool or worker."""
+        if self.across:
+            return bar.effect.session_id
+        return {"tool": bar.effect.tool, "worker": bar.process}.get(self.by, bar.lane)
+
+    def describe_lane(self, key: Any) -> tuple[str, str, str]:
+        """Return handle, title and worker of the lane `key`; text of agents."""
+        if self.by == "tool" and not self.across:
+            return "", key or "plan not arrived", ""
+        if self.by == "worker" and not self.across:
+            return "", key or "not run yet", ""
+        return self.tasks.get(key, ("", "no task", "")) if key is not None else ("", "no task", "")
 
     @property
     def has_agent_time(self) -> bool:
@@ -174,6 +198,8 @@ MULTI_SESSION_EVENT_KINDS: Final = frozenset(
     if not kind.startswith("lease.") and kind not in ("session.silent", "session.silence_ended")
 )
 
+# What a lane is -> its words.
+LANE_KINDS: Final = {"task": "By task", "tool": "By tool", "worker": "By worker"}
 FOLD_LABELS: Final = {"tool": "Same tool", "same": "Same call", "none": "Nothing"}
 
 

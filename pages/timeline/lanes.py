@@ -14,7 +14,7 @@ from uuid import UUID
 import orjson
 from django.db.models import F, Q, QuerySet
 
-from display import display_state, effect_table, keyset_pagination
+from display import display_state, effect_runs, effect_table, keyset_pagination
 from display.effect_table import EffectFilters
 from display.page_params import parse_number
 from journal import imported_entries, summaries
@@ -129,7 +129,25 @@ def load_session_window(
         )
         effects = [*reversed(earlier), *effects][-MAX_BARS:]
     add_bars_and_events(timeline_window, session, effects, low)
+    if timeline_window.older is not None or timeline_window.newer is not None:
+        timeline_window.whole_us = session.created_at_us, now_us
     return timeline_window
+
+
+def build_page_window(session: Session, page: effect_table.Timeline, now_us: int) -> TimelineWindow:
+    """Return the window of the effects that a page of the effect table shows.
+
+    Without gaps of sequence numbers. Three queries.
+    """
+    window = TimelineWindow(
+        parse_clock({}, session), older=page.older, newer=page.newer, now_us=now_us
+    )
+    effects = [row.effect for row in reversed(page.rows)]
+    low = effects[0].opened_position if effects else 0
+    add_bars_and_events(window, session, effects, low, with_gaps=False)
+    if window.older is not None or window.newer is not None:
+        window.whole_us = session.created_at_us, now_us
+    return window
 
 
 def open_effects_before(session: Session, low: int) -> "QuerySet[Effect]":
@@ -141,7 +159,12 @@ def open_effects_before(session: Session, low: int) -> "QuerySet[Effect]":
 
 
 def add_bars_and_events(
-    timeline_window: TimelineWindow, session: Session, effects: Sequence[Any], low: int
+    timeline_window: TimelineWindow,
+    session: Session,
+    effects: Sequence[Any],
+    low: int,
+    *,
+    with_gaps: bool = True,
 ) -> None:
     """Add the bars of the `annotate_bars` effects, oldest first, and session events.
 
@@ -175,7 +198,8 @@ def add_bars_and_events(
         session_event(entry, timeline_window.clock, timeline_window.skews.get(session.id))
         for entry in reversed(event_rows)
     ]
-    timeline_window.gaps = _load_gaps(session, within, timeline_window)
+    if with_gaps:
+        timeline_window.gaps = _load_gaps(session, within, timeline_window)
     if (
         session.fence is not None and timeline_window.upto is None
     ):  # heartbeats are not in the journal
@@ -191,6 +215,8 @@ def add_bars(timeline_window: TimelineWindow, effects: Sequence[Any]) -> list[di
         by_effect.setdefault(entry["effect"], []).append(entry)
     for effect in effects:
         bar = _build_bar(effect, by_effect.get(effect.id, []), timeline_window)
+        if timeline_window.upto is None:  # rows of the present say nothing about a past moment
+            bar.run = effect_runs.read_run_times(effect)
         if bar.steps:
             timeline_window.bars.append(bar)
     return entries
@@ -221,7 +247,7 @@ def _load_heartbeat_minutes(
 
 def annotate_bars(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
     """Add the columns that name a bar and its lane."""
-    return rows.annotate(
+    return effect_runs.annotate_runs(rows).annotate(
         plan_head=summaries.select_plan_heads(),
         task_position=F("task__opened_position"),
         task_title=F("task__title"),

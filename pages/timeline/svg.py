@@ -3,11 +3,13 @@
 Geometry in attributes, colour in classes, each bar a link.
 
 Pure: `draw_timeline` turns a window (pages/timeline/lanes.py) into the markup that the page
-includes. The content security policy allows no inline style. Patterns are named in attributes,
-because `url(#…)` in a stylesheet would refer to the stylesheet.
+includes. Horizontal lengths are per cent and vertical ones pixels, without viewBox, so one drawing
+serves every width. The content security policy allows no inline style. Patterns are named in
+attributes, because `url(#…)` in a stylesheet would refer to the stylesheet.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,26 +18,36 @@ from django.utils.safestring import SafeString
 from pages.timeline.bars import MINUTE_US, Bar, Step, TimelineWindow
 from pages.timeline.svg_layout import (
     CHARACTER,
-    LEFT,
-    RIGHT,
+    MOST_DRAWN,
+    MOST_MERGED,
     ROW,
-    WIDTH,
     Axis,
+    AxisSpan,
+    Lane,
+    LeaseSpan,
     PlacedBar,
     Silence,
     axis_ticks,
+    build_axis,
     find_silences,
     group_by_lane,
     lease_spans,
-    merge_successful,
+    merge_bars,
     place_bars,
+    plain_label,
 )
 from web.templatetags.gatebook import elapsed
 from web.untrusted_text import format_markup
 
 US: Final = 1_000_000
-LABEL_LIFT: Final = 10  # extra height of rows with names above their bars
-MIN_MARK_DISTANCE: Final = 7  # least distance of marks; of two closer marks, the first is drawn
+HEAD: Final = 22  # height of the axis
+MIN_MARK_DISTANCE: Final = 10  # pixels; of two closer marks, the first is drawn
+MOST_BEATS: Final = 160  # strokes of heartbeats in a drawing
+ZOOMS: Final = (1, 2, 4, 8, 16)
+RANGES: Final = {"": "Whole session", "crash": "Around the crash", "hour": "Last hour"}
+RANGE_US: Final = 900 * US  # before and after the crash
+HOUR_US: Final = 3_600 * US
+MAP_TRACKS: Final = 5
 _SHAPES: Final[dict[str, tuple[str, str]]] = {  # step -> class and shape
     "planned": ("is-planned", "planned"),
     "awaiting": ("is-awaiting", "awaiting"),
@@ -53,6 +65,7 @@ _SHAPES: Final[dict[str, tuple[str, str]]] = {  # step -> class and shape
     "unknown": ("is-unknown", "unknown"),
     "awaiting approval": ("is-awaiting", "awaiting"),
 }
+_LATE: Final = ("is-danger", "warn")
 _MARKS: Final[dict[str, tuple[str, str]]] = {  # event of the session -> shape and word
     "checkpoint.written": ("checkpoint", "checkpoint"),
     "handoff.written": ("handoff", "handoff"),
@@ -69,11 +82,32 @@ _MARKS: Final[dict[str, tuple[str, str]]] = {  # event of the session -> shape a
     "integrity.fenced": ("warn", "fenced writer"),
     "integrity.conflict": ("warn", "conflict"),
 }
+# Shapes that `_mark` may name, for templates/pages/timeline/_lane_symbols.html.
+MARK_SHAPES: Final = sorted(
+    {shape for _, shape in [*_SHAPES.values(), _LATE]} | {shape for shape, _ in _MARKS.values()}
+)
+
+
+@dataclass(slots=True)
+class LaneHead:
+    """The name of a lane beside the drawing; `rows` is its height in rows.
+
+    `worker` is below its name. `key` names the lane's effects, `count` their number.
+    """
+
+    name: str
+    rows: int
+    worker: str = ""
+    whole_name: str = ""
+    whole_worker: str = ""
+    key: Any = None
+    count: int = 0
+    is_sub: bool = False
 
 
 @dataclass(slots=True)
 class Drawing:
-    """What the template needs: height, time range, the markup, and counts."""
+    """What the template needs: heads of lanes, time range, the markup, and counts."""
 
     height: int
     starts_us: int
@@ -81,6 +115,12 @@ class Drawing:
     inner: SafeString
     bars: int
     folded: int
+    heads: list[LaneHead] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+    overview: SafeString | None = None
+    zoom: int = 1
+    has_crash: bool = False
+    outside: int = 0  # bars outside of the chosen range
 
 
 @dataclass(slots=True)
@@ -90,6 +130,7 @@ class _Canvas:
     axis: Axis
     now_us: int | None = None  # where to draw the line of the present, if any
     parts: list[str] = field(default_factory=list)
+    heads: list[LaneHead] = field(default_factory=list)
 
     def x(self, at_us: int) -> float:
         return self.axis.x(at_us)
@@ -103,150 +144,271 @@ class _Canvas:
 
 
 def draw_timeline(
-    lanes: TimelineWindow, address: Callable[[Any], str], running: bool
+    lanes: TimelineWindow,
+    address: Callable[[Any], str],
+    running: bool,
+    zoom: int = 1,
+    only: str = "",
 ) -> Drawing | None:
     """Return the window as markup; None if it is empty.
 
-    `address` returns an effect's page; `running`: the session is still running.
+    `address` returns an effect's page; `running`: the session is still running. `only` is a key of
+    RANGES; a range that is not in the window is ignored.
     """
-    moments = [step.at_us for bar in lanes.bars for step in bar.steps] + [
-        event.at_us for event in lanes.session_events
-    ]
+    events = [event for event in lanes.session_events if event.kind != "session.silent"]
+    moments = [step.at_us for bar in lanes.bars for step in bar.steps]
+    moments += [event.at_us for event in events]
     moments += [starts_us for starts_us, _, _ in lanes.minutes[:1]] if not moments else []
     if not moments:
         return None
     starts, ends = min(moments), max(moments)
     goes_on = lanes.is_newest and (running or any(bar.is_open for bar in lanes.bars))
-    if goes_on and lanes.clock == "server":
+    shows_now = goes_on and lanes.clock == "server"
+    if shows_now:
         ends = max(ends, lanes.now_us)
     ends = max(ends, starts + US)
-    pad = (ends - starts) // 40
-    canvas = _Canvas(
-        Axis(starts - pad, ends + pad),
-        lanes.now_us if goes_on and lanes.clock == "server" else None,
-    )
-    top = 22
-    heads: list[str] = []
-    folded = 0
     silences = find_silences(lanes.session_events, ends)
-    top = _draw_leases(canvas, lanes, silences, top, ends)
-    top = _draw_heartbeats(canvas, lanes, silences, top, starts, ends)
-    for lane in group_by_lane(lanes):
-        placed, dropped = place_bars(canvas.axis, merge_successful(lane.bars), ends)
-        if dropped:  # merge successful bars, so that no failure is left out
-            placed, dropped = place_bars(canvas.axis, merge_successful(lane.bars, mixed=True), ends)
-        folded += dropped
-        _draw_lane_head(canvas, top, lane.name, lane.worker, lane.whole_name, lane.whole_worker)
-        lift = LABEL_LIFT if any(event.side == "above" for event in placed) else 0
-        for event in placed:
-            _draw_bar(canvas, event, top + 16 + lift + event.row * (ROW + lift), ends, address)
-        rows = max((event.row for event in placed), default=0) + 1
-        top += max(6 + (ROW + lift) * rows, 42 if lane.worker else 0)
+    spans = lease_spans(lanes.session_events, ends)
+    crash = next((span.crash_us for span in spans if span.crash_us is not None), None)
+    first, last = _chosen_range(only, starts, ends, crash)
+    bars = [bar for bar in lanes.bars if _overlaps(bar, first, last, ends)]
+    moments += [span.crash_us for span in spans if span.crash_us is not None]
+    right = 95.5 if shows_now and last == ends else 98.5
+    canvas = _Canvas(
+        build_axis(moments, first, last, zoom=zoom, right=right),
+        lanes.now_us if shows_now and last == ends else None,
+    )
+    top = HEAD
+    folded = 0
+    top = _draw_leases(canvas, lanes, spans, silences, top, ends)
+    lanes_drawn = group_by_lane(lanes)
+    if only:
+        shown = {id(bar) for bar in bars}
+        for lane in lanes_drawn:
+            lane.bars = [bar for bar in lane.bars if id(bar) in shown]
+    level = _merge_level(lanes_drawn)
+    for lane in lanes_drawn:
+        if lane.bars:
+            top, dropped = _draw_lane(canvas, lane, level, top, ends, address)
+            folded += dropped
     top = _draw_events(canvas, lanes, top)
     top = _draw_gaps(canvas, lanes, top)
-    # The drawing is in UTC, whatever clock the reader chose; its axis says so.
-    heads.append(SafeString('<text x="8" y="13" class="dim">UTC</text>'))
-    for tick in axis_ticks(canvas.axis.starts_us, canvas.axis.ends_us):
-        x = round(LEFT + (RIGHT - LEFT) * tick.x, 1)
-        heads.append(
-            format_markup(
-                '<line class="grid" x1="{}" y1="20" x2="{}" y2="{}"/>', str(x), str(x), str(top)
-            )
-        )
-        middle = round(min(x, WIDTH - CHARACTER * len(tick.label) / 2), 1)
-        heads.append(
-            format_markup(
-                '<text x="{}" y="13" class="dim" text-anchor="middle">{}</text>',
-                str(middle),
-                tick.label,
-            )
-        )
-    if canvas.now_us is not None:
-        x = canvas.x(canvas.now_us)
-        canvas.add('<line class="now" x1="{}" y1="18" x2="{}" y2="{}"/>', x, x, top)
-    inner = SafeString("".join([*heads, *canvas.parts]))
-    return Drawing(top + 4, starts, ends, inner, len(lanes.bars), folded)
+    back = _draw_back(canvas, top)
+    inner = SafeString("".join([*back.parts, *canvas.parts]))
+    drawing = Drawing(top + 1, starts, ends, inner, len(lanes.bars), folded, canvas.heads)
+    drawing.gaps = [elapsed(gap.cut_us) for gap in canvas.axis.gaps]
+    drawing.zoom, drawing.has_crash = zoom, crash is not None
+    drawing.outside = len(lanes.bars) - len(bars)
+    if canvas.axis.gaps or lanes.whole_us is not None or only:
+        drawing.overview = _draw_overview(lanes, canvas.axis, starts, ends, crash)
+    return drawing
 
 
-def _draw_lane_head(
+def _chosen_range(only: str, starts_us: int, ends_us: int, crash_us: int | None) -> tuple[int, int]:
+    """Return the time range that is drawn."""
+    if only == "hour" and ends_us - HOUR_US > starts_us:
+        return ends_us - HOUR_US, ends_us
+    if only == "crash" and crash_us is not None:
+        return max(starts_us, crash_us - RANGE_US), min(ends_us, crash_us + RANGE_US)
+    return starts_us, ends_us
+
+
+def _overlaps(bar: Bar, first_us: int, last_us: int, ends_us: int) -> bool:
+    stops = ends_us if bar.is_open else bar.moves[-1].at_us
+    return bar.starts_us <= last_us and stops >= first_us
+
+
+def _draw_back(canvas: _Canvas, height: int) -> _Canvas:
+    """Return what is behind the bars: lane rules, ticks, gaps and the present."""
+    back = _Canvas(canvas.axis, canvas.now_us)
+    top = HEAD
+    for head in canvas.heads:
+        css = "grid is-sub" if head.is_sub else "grid"
+        back.add('<line class="{}" x1="0" x2="100%" y1="{}" y2="{}"/>', css, top, top)
+        top += head.rows * ROW
+    now = None if canvas.now_us is None else canvas.x(canvas.now_us)
+    room = canvas.axis.per_cent(CHARACTER * 8)
+    for tick in axis_ticks(canvas.axis):
+        form = '<line class="grid" x1="{}%" x2="{}%" y1="18" y2="{}"/>'
+        back.add(form, tick.x, tick.x, height)
+        is_free = now is None or abs(now - tick.x) > room
+        if is_free and not any(_touches(gap, tick.x, room / 2) for gap in canvas.axis.gaps):
+            form = '<text class="dim" x="{}%" y="13" text-anchor="middle">{}</text>'
+            back.add(form, tick.x, tick.label)
+    for gap in canvas.axis.gaps:
+        _draw_cut(back, gap, height)
+    if now is not None:
+        form = '<line class="now" x1="{}%" x2="{}%" y1="18" y2="{}"/>'
+        back.add(form, now, now, height)
+        back.add('<text class="now-word" x="{}%" y="13" text-anchor="middle">now</text>', now)
+    return back
+
+
+def _touches(gap: AxisSpan, x: float, room: float) -> bool:
+    return gap.left - room / 2 < x < gap.right + room / 2
+
+
+def _draw_cut(canvas: _Canvas, gap: AxisSpan, height: int) -> None:
+    """Draw a gap that is cut: a plain band with torn edges, and its length."""
+    words = elapsed(gap.cut_us)
+    width = round(gap.right - gap.left, 2)
+    left, right = round(gap.left, 2), round(gap.right, 2)
+    canvas.add(
+        '<g><title>{}</title><rect class="gap" x="{}%" width="{}%" y="0" height="{}"/>'
+        '<rect fill="url(#tear)" x="{}%" width="4" y="0" height="{}"/>'
+        '<rect fill="url(#tear)" x="{}%" width="4" y="0" height="{}"/></g>',
+        f"{words} without activity, cut out",
+        left,
+        width,
+        height,
+        left,
+        height,
+        right,
+        height,
+    )
+    if canvas.axis.per_cent(CHARACTER * len(words)) <= width + 1.5:
+        middle = round((left + right) / 2, 2)
+        form = '<text class="dim" x="{}%" y="13" text-anchor="middle">{}</text>'
+        canvas.add(form, middle, words)
+
+
+def _merge_level(lanes: Sequence[Lane]) -> int:
+    """Return the lowest level of merging that gives at most MOST_DRAWN bars."""
+    for level in range(MOST_MERGED):
+        if sum(len(merge_bars(lane.bars, level)) for lane in lanes) <= MOST_DRAWN:
+            return level
+    return MOST_MERGED
+
+
+def _draw_lane(
     canvas: _Canvas,
+    lane: Lane,
+    level: int,
     top: int,
-    name: str,
-    where: str = "",
-    whole_name: str = "",
-    whole_where: str = "",
-) -> None:
-    """Draw a lane's name and the text below; a title has the full text if cut."""
-    canvas.add('<line class="lane-rule" x1="0" y1="{}" x2="{}" y2="{}"/>', top, WIDTH, top)
-    for css, y, words, full_text in (
-        ("lane", top + 20, name, whole_name),
-        ("dim", top + 34, where, whole_where),
-    ):
-        title = (
-            format_markup("<title>{}</title>", full_text)
-            if full_text not in ("", words)
-            else SafeString("")
+    ends_us: int,
+    address: Callable[[Any], str],
+) -> tuple[int, int]:
+    """Draw a lane; return where the next one begins, and how many effects do not fit."""
+    placed, dropped = place_bars(canvas.axis, merge_bars(lane.bars, level), ends_us)
+    while dropped and level < MOST_MERGED:  # fewer bars, so that no failure is left out
+        level += 1
+        placed, dropped = place_bars(canvas.axis, merge_bars(lane.bars, level), ends_us)
+    for item in placed:
+        _draw_bar(canvas, item, top + item.row * ROW, ends_us, address)
+    rows = max((item.row for item in placed), default=0) + 1
+    canvas.heads.append(
+        LaneHead(
+            lane.name,
+            rows,
+            lane.worker,
+            lane.whole_name,
+            lane.whole_worker,
+            lane.key,
+            lane.effects,
+            lane.is_sub,
         )
-        if words:
-            canvas.add('<text class="{}" x="8" y="{}">{}{}</text>', css, y, title, words)
+    )
+    return top + rows * ROW, dropped
 
 
 def _draw_bar(
-    canvas: _Canvas, placed: PlacedBar, y: int, ends_us: int, address: Callable[[Any], str]
+    canvas: _Canvas, placed: PlacedBar, top: int, ends_us: int, address: Callable[[Any], str]
 ) -> None:
-    item, bar = placed.drawn, placed.drawn.first
+    item, bar, y = placed.drawn, placed.drawn.first, top + 12
     canvas.add('<a href="{}"><title>{}</title>', address(bar.effect), item.words)
-    left, right = canvas.x(item.starts_us), canvas.x(item.stops_us(ends_us))
-    final = _end_shape(bar)
+    starts, stops = item.starts_us, item.stops_us(ends_us)
+    left, right = canvas.x(starts), canvas.x(stops)
+    final = _end_shape(item.worst)
     shapes = [(right, final)]
+    late_words = ""
     if len(item.bars) > 1:
-        form = '<rect class="seg {}" x="{}" y="{}" width="{}" height="6"/>'
-        canvas.add(form, final[0], left, y - 3, round(max(right - left, 1), 1))
+        _add_segment(canvas, final[0], left, right, y)
     else:
         for before, after in zip(bar.moves, [*bar.moves[1:], None], strict=True):
             if after is not None or bar.is_open:
-                _draw_segment(
-                    canvas,
-                    bar,
-                    before,
-                    ends_us if after is None else after.at_us,
-                    y,
-                    last=after is None,
-                )
-        timed_steps = bar.moves if bar.is_open else bar.moves[:-1]
-        # Permission that was granted without a gate is not drawn.
-        shapes += [
-            (canvas.x(step.at_us), _step_shape(step))
-            for step in reversed(timed_steps)
-            if step.what in _SHAPES
-        ]
+                until = ends_us if after is None else after.at_us
+                _draw_segment(canvas, bar, before, until, y, last=after is None)
+        shapes += _step_shapes(canvas, bar)
+        late_words = _draw_lateness(canvas, bar, y)
+        if bar.state == "awaiting approval" and canvas.now_us is not None:
+            form = '<line class="ahead is-awaiting" x1="{}%" x2="100%" y1="{}" y2="{}"/>'
+            canvas.add(form, round(right + 0.6, 2), y, y)
     drawn_shapes: list[tuple[float, tuple[str, str]]] = []
+    room = canvas.axis.per_cent(13)
     # From last to first: without space for all, the later shapes are drawn.
     for x, shape in shapes:
-        if not drawn_shapes or drawn_shapes[-1][0] - x >= 12:
+        if not drawn_shapes or drawn_shapes[-1][0] - x >= room:
             drawn_shapes.append((x, shape))
     for x, (css, shape_id) in reversed(drawn_shapes):
         _draw_shape(canvas, x, y, css, shape_id)
-    note = (
-        f"note {final[0]}"
-        if bar.is_error or bar.state in ("unknown", "awaiting approval", "failed")
-        else ""
-    )
-    where = {
-        "right": (right + 11, y + 4, "start"),
-        "left": (left - 11, y + 4, "end"),
-        "above": (left + 11, y - 9, "start"),
-    }
-    if placed.side:
-        x, height, anchor = where[placed.side]
-        form = '<text x="{}" y="{}" class="{}" text-anchor="{}">{}</text>'
-        canvas.add(form, round(x, 1), height, note, anchor, placed.label)
+    _draw_label(canvas, placed, (left, right), top + 29, final[0], late_words)
     canvas.parts.append("</a>")
+
+
+def _step_shapes(canvas: _Canvas, bar: Bar) -> list[tuple[float, tuple[str, str]]]:
+    """Return the shapes of a bar's steps from last to first, without its end."""
+    timed_steps = bar.moves if bar.is_open else bar.moves[:-1]
+    is_late = bar.run is not None and bar.run.is_late
+    # Permission that was granted without a gate is not drawn.
+    return [
+        (
+            canvas.x(step.at_us),
+            _LATE if is_late and step.what == "dispatched" else _step_shape(step),
+        )
+        for step in reversed(timed_steps)
+        if step.what in _SHAPES
+    ]
+
+
+def _draw_lateness(canvas: _Canvas, bar: Bar, y: int) -> str:
+    """Draw from the end of the permission to the run, red; return the words for it."""
+    run = bar.run
+    dispatched = next(
+        (step for step in reversed(bar.moves) if step.what in ("dispatched", "acknowledged")), None
+    )
+    if run is None or not run.is_late or dispatched is None:
+        return ""
+    if run.late_us and run.permission_end_us is not None:
+        end, x = canvas.x(run.permission_end_us), canvas.x(dispatched.at_us)
+        form = '<path class="span" d="M0 -7V7"/>'
+        canvas.add('<svg class="pin" x="{}%" y="{}">{}</svg>', end, y, SafeString(form))
+        form = '<line class="span" x1="{}%" x2="{}%" y1="{}" y2="{}"/>'
+        canvas.add(form, end, x, y, y)
+    return run.gap_words
+
+
+def _draw_label(
+    canvas: _Canvas,
+    placed: PlacedBar,
+    ends: tuple[float, float],
+    y: int,
+    css: str,
+    late_words: str,
+) -> None:
+    """Draw the words below a bar; of a late run, the lateness stands at its end."""
+    bar, (left, right) = placed.drawn.worst, ends
+    stands_out = bar.is_error or bar.state in ("unknown", "awaiting approval", "failed")
+    note = f"note {css}" if stands_out else "dim"
+    label, x = placed.label, left if placed.anchor == "start" else right
+    if late_words:
+        note = "note is-danger"
+        plain = placed.drawn.label()
+        room = canvas.axis.per_cent(CHARACTER * (len(plain) + len(late_words) + 4))
+        if label and right - left > room:
+            form = '<text class="note is-danger plated" x="{}%" y="{}" text-anchor="end">{}</text>'
+            canvas.add(form, right, y, late_words)
+            label, note, x = plain, "dim", left
+    if label:
+        anchor = SafeString(' text-anchor="end"') if x == right != left else SafeString("")
+        form = '<text class="{} plated" x="{}%" y="{}"{}>{}</text>'
+        canvas.add(form, note, x, y, anchor, label)
 
 
 def _end_shape(bar: Bar) -> tuple[str, str]:
     if bar.is_error:
         return _SHAPES["failed"]
+    if bar.run is not None and bar.run.is_late and bar.state == "acknowledged":
+        return _LATE
     return _SHAPES.get(bar.state, _SHAPES["planned"])
 
 
@@ -260,168 +422,218 @@ def _draw_segment(
 ) -> None:
     """Draw the line between entries: dashed waits, solid runs, hatched is unknown."""
     left, right = canvas.x(step.at_us), canvas.x(until_us)
-    if right - left < 1:
-        return
-    running = step.what in ("dispatched", "probed")
     if last and bar.state == "unknown":
         form = (
-            '<rect class="open" fill="url(#hatch-unknown)" x="{}" y="{}" width="{}" height="10"/>'
+            '<rect class="open is-unknown" fill="url(#hatch-unknown)" x="{}%" width="{}%" y="{}"'
+            ' height="10"/>'
         )
-        canvas.add(form, left, y - 5, round(right - left, 1))
+        canvas.add(form, left, round(max(right - left, 0.2), 2), y - 5)
         return
-    if running:
-        form = '<rect class="seg is-dispatched" x="{}" y="{}" width="{}" height="6"/>'
-        canvas.add(form, left, y - 3, round(right - left, 1))
+    if right - left < 0.05:
+        return
+    if step.what in ("dispatched", "probed"):
+        late = bar.run is not None and bar.run.is_late
+        css = "is-danger" if late else _end_shape(bar)[0] if not last else "is-dispatched"
+        _add_segment(canvas, css, left, right, y)
+        return
+    run = bar.run
+    if step.what in ("ruled", "granted") and run is not None and run.permission_end_us is not None:
+        ends = canvas.x(min(run.permission_end_us, until_us))
+        if ends > left:
+            form = '<rect class="valid" x="{}%" width="{}%" y="{}" height="14"/>'
+            canvas.add(form, left, round(ends - left, 2), y - 7)
         return
     css = "is-awaiting" if step.what in ("awaiting", "voted") else "is-planned"
-    canvas.add('<line class="wait {}" x1="{}" y1="{}" x2="{}" y2="{}"/>', css, left, y, right, y)
+    form = '<line class="wait {}" x1="{}%" x2="{}%" y1="{}" y2="{}"/>'
+    canvas.add(form, css, left, right, y, y)
+
+
+def _add_segment(canvas: _Canvas, css: str, left: float, right: float, y: int) -> None:
+    form = '<rect class="seg {}" x="{}%" width="{}%" y="{}" height="8"/>'
+    canvas.add(form, css, left, round(max(right - left, 0.1), 2), y - 4)
 
 
 def _draw_shape(canvas: _Canvas, x: float, y: float, css: str, shape: str) -> None:
-    canvas.add('<circle class="plate" cx="{}" cy="{}" r="7.5"/>', x, y)
-    form = '<use class="shape {}" href="#{}" x="{}" y="{}" width="12" height="12"/>'
-    canvas.add(form, css, shape, round(x - 6, 1), y - 6)
+    form = '<svg class="pin {}" x="{}%" y="{}"><use href="#m-{}"/></svg>'
+    canvas.add(form, css, x, y, shape)
 
 
 def _draw_leases(
-    canvas: _Canvas, lanes: TimelineWindow, silences: list[Silence], top: int, ends_us: int
+    canvas: _Canvas,
+    lanes: TimelineWindow,
+    spans: Sequence[LeaseSpan],
+    silences: list[Silence],
+    top: int,
+    ends_us: int,
 ) -> int:
     """Draw one bar per epoch, hatched while silent; a crash is at lease expiry."""
-    spans = lease_spans(lanes.session_events, ends_us)
-    if not spans and not silences:
+    if not spans and not silences and not lanes.minutes:
         return top
-    _draw_lane_head(canvas, top, "lease")
+    used = Counter(
+        (bar.run.lease_epoch, bar.run.process)
+        for bar in lanes.bars
+        if bar.run is not None and bar.run.process
+    )
+    # Journal entries name no process: of several under one epoch, that with the most effects.
+    workers = {epoch: process for (epoch, process), _ in reversed(used.most_common())}
+    canvas.heads.append(LaneHead("worker", 1, "lease, heartbeats" if lanes.minutes else "lease"))
     for span in spans:
         left, right = canvas.x(span.starts_us), canvas.x(span.ends_us)
-        width = round(max(right - left, 2), 1)
-        form = (
-            '<rect class="lease" x="{}" y="{}" width="{}" height="16">'
-            "<title>epoch {}</title></rect>"
-        )
-        canvas.add(form, left, top + 8, width, span.epoch)
-        if width > 60:
-            canvas.add(
-                '<text x="{}" y="{}">epoch {}</text>', round(left + 6, 1), top + 20, span.epoch
-            )
+        number = int(span.epoch) if span.epoch.isdigit() else None
+        worker = plain_label(workers.get(number, ""), 16)
+        words = f"{worker}, epoch {span.epoch}" if worker else f"epoch {span.epoch}"
+        form = '<rect class="lease" x="{}%" width="{}%" y="{}" height="14"><title>{}</title></rect>'
+        canvas.add(form, left, round(max(right - left, 0.2), 2), top + 4, words)
+        if right - left > canvas.axis.per_cent(CHARACTER * len(words) + 14):
+            start = round(left + canvas.axis.per_cent(7), 2)
+            canvas.add('<text x="{}%" y="{}">{}</text>', start, top + 15, words)
     for silence in silences:
         left, right = canvas.x(silence.starts_us), canvas.x(silence.ends_us)
         form = (
-            '<rect class="fenced" fill="url(#hatch-quiet)" x="{}" y="{}" width="{}" height="16">'
-            "{}</rect>"
+            '<rect class="fenced" fill="url(#hatch-quiet)" x="{}%" width="{}%" y="{}" height="14">'
+            "<title>{}</title></rect>"
         )
-        title = format_markup("<title>{}</title>", _draw_silence(silence))
-        canvas.add(form, left, top + 8, round(max(right - left, 2), 1), title)
+        width = round(max(right - left, 0.2), 2)
+        canvas.add(form, left, width, top + 4, _describe_silence(silence))
     for span in spans:  # drawn last: the next holder's bar starts where this one ends
         if span.crash_us is not None:
-            x = round(canvas.x(span.crash_us) - 5, 1)
-            form = '<g><title>{}</title><path class="crash" d="M{} {}l10 10m0 -10l-10 10"/></g>'
-            canvas.add(form, f"epoch {span.epoch} was lost: no more heartbeats", x, top + 11)
-    return top + 32
+            canvas.add("<g><title>{}</title>", f"epoch {span.epoch} was lost: no more heartbeats")
+            _draw_shape(canvas, canvas.x(span.crash_us), top + 11, "is-failed crash", "failed")
+            canvas.parts.append("</g>")
+    _draw_heartbeats(canvas, lanes, top, ends_us)
+    return top + ROW
 
 
-def _draw_silence(silence: Silence) -> str:
+def _describe_silence(silence: Silence) -> str:
     return f"{elapsed(silence.ends_us - silence.starts_us)} silent"
 
 
-def _draw_heartbeats(
-    canvas: _Canvas,
-    lanes: TimelineWindow,
-    silences: list[Silence],
-    top: int,
-    starts_us: int,
-    ends_us: int,
-) -> int:
-    """Draw a stroke per minute.
-
-    Its height is the number of heartbeats, progress is below it.
+def _draw_heartbeats(canvas: _Canvas, lanes: TimelineWindow, top: int, ends_us: int) -> None:
+    """Draw a stroke per minute with heartbeats, as far apart as they can be told apart.
 
     A stroke is in the middle of its minute, as far as that is within the range.
     """
     if not lanes.minutes:
-        return top
-    _draw_lane_head(canvas, top, "heartbeats", "per minute")
-    max_heartbeats = max(heartbeats for _, heartbeats, _ in lanes.minutes) or 1
+        return
+    starts_us = min(event.at_us for event in lanes.session_events) if lanes.session_events else 0
+    least = max(canvas.axis.per_cent(5), 100 / MOST_BEATS)
+    before = -least
     for minute_us, heartbeats, moved in lanes.minutes:
         x = canvas.x(min(max(minute_us + MINUTE_US // 2, starts_us), ends_us))
-        height = round(3 + 13 * heartbeats / max_heartbeats, 1)
-        form = (
-            '<rect class="heartbeat" x="{}" y="{}" width="3" height="{}"><title>{}</title></rect>'
-        )
-        parts = f"{heartbeats} heartbeat{'' if heartbeats == 1 else 's'}, {moved} with progress"
-        canvas.add(form, round(x - 1.5, 1), round(top + 24 - height, 1), height, parts)
-        if moved:
-            canvas.add(
-                '<rect class="moved" x="{}" y="{}" width="3" height="4"/>',
-                round(x - 1.5, 1),
-                top + 27,
-            )
-    for silence in silences:
-        left, right, words = (
-            canvas.x(silence.starts_us),
-            canvas.x(silence.ends_us),
-            _draw_silence(silence),
-        )
-        if right - left > CHARACTER * len(words):
-            form = '<text class="dim" x="{}" y="{}" text-anchor="middle">{}</text>'
-            canvas.add(form, round((left + right) / 2, 1), top + 20, words)
-    return top + 42
+        if x - before < least:
+            continue
+        before = x
+        words = f"{heartbeats} heartbeat{'' if heartbeats == 1 else 's'}, {moved} with progress"
+        form = '<rect class="{}" x="{}%" y="{}" width="1.5" height="5"><title>{}</title></rect>'
+        canvas.add(form, "heartbeat moved" if moved else "heartbeat", x, top + 23, words)
 
 
 def _draw_events(canvas: _Canvas, lanes: TimelineWindow, top: int) -> int:
     """Draw session events; a mark has a label where that overlaps nothing."""
+    first, last = canvas.axis.starts_us, canvas.axis.ends_us
+    room = canvas.axis.per_cent
     marks: list[tuple[float, str, str]] = []
     for event in lanes.session_events:
-        if event.kind in _MARKS:
+        if event.kind in _MARKS and first <= event.at_us <= last:
             x, (shape, word) = canvas.x(event.at_us), _MARKS[event.kind]
-            if not marks or x - marks[-1][0] >= MIN_MARK_DISTANCE:
+            if not marks or x - marks[-1][0] >= room(MIN_MARK_DISTANCE):
                 marks.append((x, shape, word))
     if not marks:
         return top
-    _draw_lane_head(canvas, top, "events")
-    present = WIDTH if canvas.now_us is None else canvas.x(canvas.now_us)
-    label_end = 60.0  # right of the lane's name
+    canvas.heads.append(LaneHead("events", 1))
+    present = 100.0 if canvas.now_us is None else canvas.x(canvas.now_us)
+    label_end = 0.0
     for number, (x, shape, word) in enumerate(marks):
         canvas.add("<g><title>{}</title>", word)
         _draw_shape(canvas, x, top + 16, "is-failed" if shape == "warn" else "", shape)
-        width = 10 + CHARACTER * len(word)
+        width = room(12 + CHARACTER * len(word))
         after = min(
-            marks[number + 1][0] - 8 if number + 1 < len(marks) else WIDTH,
-            present if x < present else WIDTH,
+            marks[number + 1][0] - room(8) if number + 1 < len(marks) else 100.0,
+            present if x < present else 100.0,
         )
-        form = '<text x="{}" y="{}" class="dim" text-anchor="{}">{}</text>'
+        form = '<text x="{}%" y="{}" class="dim" text-anchor="{}">{}</text>'
         if x + width <= after:
-            canvas.add(form, round(x + 10, 1), top + 20, "start", word)
+            canvas.add(form, round(x + room(11), 2), top + 20, "start", word)
             label_end = x + width
         elif x - width >= label_end:
-            canvas.add(form, round(x - 10, 1), top + 20, "end", word)
-            label_end = x + 10
+            canvas.add(form, round(x - room(11), 2), top + 20, "end", word)
+            label_end = x + room(10)
         else:
-            label_end = x + 10
+            label_end = x + room(10)
         canvas.parts.append("</g>")
-    return top + 32
+    return top + ROW
 
 
 def _draw_gaps(canvas: _Canvas, lanes: TimelineWindow, top: int) -> int:
     if not lanes.gaps:
         return top
-    _draw_lane_head(canvas, top, "sequence")
+    canvas.heads.append(LaneHead("sequence", 1))
     for gap in lanes.gaps:
         x = canvas.x(gap.at_us)
-        canvas.add("<g><title>{}</title>", f"{gap.source}: {_draw_gap(gap.first, gap.last)}")
-        canvas.add(
-            '<rect class="notch" x="{}" y="{}" width="14" height="12"/>', round(x - 7, 1), top + 10
-        )
+        canvas.add("<g><title>{}</title>", f"{gap.source}: {_describe_gap(gap.first, gap.last)}")
+        canvas.add('<rect class="notch" x="{}%" y="{}" width="12" height="12"/>', x, top + 10)
         canvas.parts.append("</g>")
     first = lanes.gaps[0]
-    note = f"{_draw_gap(first.first, first.last)}{' and more' if len(lanes.gaps) > 1 else ''}"
-    x = canvas.x(first.at_us)
-    before = x + 14 + CHARACTER * len(note) > WIDTH
-    form = '<text x="{}" y="{}" class="note is-failed" text-anchor="{}">{}</text>'
-    canvas.add(
-        form, round(x - 12 if before else x + 12, 1), top + 20, "end" if before else "start", note
-    )
-    return top + 32
+    note = f"{_describe_gap(first.first, first.last)}{' and more' if len(lanes.gaps) > 1 else ''}"
+    x, room = canvas.x(first.at_us), canvas.axis.per_cent
+    is_before = x + room(16 + CHARACTER * len(note)) > 100
+    form = '<text x="{}%" y="{}" class="note is-failed" text-anchor="{}">{}</text>'
+    place = round(x - room(6) if is_before else x + room(18), 2)
+    canvas.add(form, place, top + 20, "end" if is_before else "start", note)
+    return top + ROW
 
 
-def _draw_gap(first: int, last: int) -> str:
+def _describe_gap(first: int, last: int) -> str:
     return f"{last - first + 1} missing: {first}" + (f" to {last}" if last > first else "")
+
+
+def _draw_overview(
+    lanes: TimelineWindow, axis: Axis, starts_us: int, ends_us: int, crash_us: int | None
+) -> SafeString:
+    """Return the whole time true to scale, with frames around what is drawn above."""
+    starts, ends = lanes.whole_us or (starts_us, ends_us)
+    starts, ends = min(starts, starts_us), max(ends, ends_us)
+    whole = Axis([AxisSpan(starts, ends, 0, 100)])
+    canvas = _Canvas(whole)
+    labels: list[tuple[float, str]] = []
+    for span in axis.spans:
+        left, right = whole.x(span.starts_us), whole.x(span.ends_us)
+        width = round(max(right - left, 0.3), 2)
+        if not span.cut_us:
+            form = '<rect class="window" x="{}%" width="{}%" y="1" height="24"/>'
+            canvas.add(form, left, width)
+        elif width > whole.per_cent(CHARACTER * 34):
+            words = f"{elapsed(span.cut_us)} without activity, cut out above"
+            labels.append((round((left + right) / 2, 2), words))
+    drawn: dict[tuple[int, str], float] = {}
+    for number, bar in enumerate(lanes.bars):
+        left = whole.x(bar.starts_us)
+        right = whole.x(ends_us if bar.is_open else bar.moves[-1].at_us)
+        y = 4 + number % MAP_TRACKS * 4
+        if bar.state == "unknown":
+            css, extra = "is-unknown", SafeString(' fill="url(#hatch-unknown)"')
+        else:
+            late = bar.run is not None and bar.run.is_late
+            css, extra = "is-danger" if late else _end_shape(bar)[0], SafeString("")
+        form = '<rect class="{} {}"{} x="{}%" width="{}%" y="{}" height="3"/>'
+        css_kind = "open" if bar.state == "unknown" else "seg"
+        if left - drawn.get((y, css), -9) < 1:  # nothing to tell apart
+            continue
+        drawn[y, css] = left
+        canvas.add(form, css_kind, css, extra, left, round(max(right - left, 0.4), 2), y)
+    for middle, words in labels:
+        form = '<text class="dim" x="{}%" y="37" text-anchor="middle">{}</text>'
+        canvas.add(form, middle, words)
+    if crash_us is not None:
+        x = whole.x(crash_us)
+        canvas.add('<line class="crash-line" x1="{}%" x2="{}%" y1="1" y2="25"/>', x, x)
+    for tick in axis_ticks(whole):
+        room = whole.per_cent(CHARACTER * len(tick.label) / 2 + 2)
+        is_free = all(
+            abs(tick.x - middle) > room + whole.per_cent(CHARACTER * len(words) / 2)
+            for middle, words in labels
+        )
+        if is_free and room < tick.x < 100 - room:
+            form = '<text class="dim" x="{}%" y="37" text-anchor="middle">{}</text>'
+            canvas.add(form, tick.x, tick.label)
+    return SafeString("".join(canvas.parts))

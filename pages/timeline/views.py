@@ -24,7 +24,9 @@ from sessions.models import ENDED, Session
 
 VIEWS: Final = ("lanes", "compact", "table", "json")
 FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
-KEPT_PARAMETERS: Final = (*FILTERS, "view", "size", "clock", "fold")
+PICTURE: Final = ("lanes", "range", "zoom")  # parameters of the drawing
+MOST_ROWS: Final = 50  # of the table below a drawing; the table view pages through all
+KEPT_PARAMETERS: Final = (*FILTERS, "view", "size", "clock", "fold", *PICTURE)
 OTHER_PARAMETERS: Final = ("unfold",)
 
 
@@ -127,14 +129,13 @@ def timeline_context(
     which effect pages show the same moment, empty for now.
     """
     fold = bars.parse_fold(query.get("fold", ""), fold)
+    groups = bars.group_bars(window, fold, query.get("unfold", ""))
+    drawn = picture_context(query, params.place, window, running=running, same=same)
     return {
         "lanes": window,
-        "drawing": svg.draw_timeline(
-            window, lambda effect: page_url(effect.id, "effect") + same, running
-        )
-        if params.view == "lanes"
-        else None,
-        "groups": bars.group_bars(window, fold, query.get("unfold", "")),
+        **(drawn if params.view == "lanes" else {}),
+        "groups": groups[:MOST_ROWS] if params.view == "lanes" else groups,
+        "more_groups": max(len(groups) - MOST_ROWS, 0) if params.view == "lanes" else 0,
         "folds": [
             (words, _query_with(query, fold=key), key == fold)
             for key, words in bars.FOLD_LABELS.items()
@@ -145,7 +146,6 @@ def timeline_context(
         "views": view_links(query),
         "place": params.place,
         "filters": params.filters,
-        "zoom": _zoom_links(params.place, window),
         "clocks": [
             (words, _query_with(query, clock=clock), clock == window.clock)
             for clock, words in clock_skew.CLOCK_LABELS.items()
@@ -157,6 +157,60 @@ def timeline_context(
     }
 
 
+def picture_context(
+    query: QueryDict,
+    place: PagePlace,
+    window: TimelineWindow,
+    *,
+    running: bool,
+    same: str = "",
+    links: str = "",
+    is_sized: bool = True,
+) -> dict[str, Any]:
+    """Return the drawing of a window and the links that change it. No queries.
+
+    `links`: the address of the page that the links show, empty for this one; `is_sized`: whether
+    that page takes a number of effects.
+    """
+    window.by = _parse_lanes(query, window)
+    zoom = next((zoom for zoom in svg.ZOOMS if str(zoom) == query.get("zoom")), 1)
+    only = query.get("range", "")
+    drawing = svg.draw_timeline(
+        window, lambda effect: page_url(effect.id, "effect") + same, running, zoom, only
+    )
+    ranges = [
+        (words, links + _query_with(query, range=key), key == only)
+        for key, words in svg.RANGES.items()
+        if key != "crash" or (drawing is not None and drawing.has_crash)
+    ]
+    return {
+        "lanes": window,
+        "drawing": drawing,
+        "lane_kinds": []
+        if window.across
+        else [
+            (words, links + _query_with(query, lanes=key), key == window.by)
+            for key, words in bars.LANE_KINDS.items()
+        ],
+        "ranges": ranges,
+        "zoom": {
+            name: links + address
+            for name, address in _zoom_links(query, place, window, zoom, is_sized=is_sized).items()
+        },
+        "is_whole": window.older is None
+        and window.newer is None
+        and not any(query.get(name) for name in FILTERS),
+    }
+
+
+def _parse_lanes(query: QueryDict, window: TimelineWindow) -> str:
+    """Return what a lane is: as requested, else a task, else a tool if no effect has a task."""
+    kind = query.get("lanes")
+    if isinstance(kind, str) and kind in bars.LANE_KINDS:
+        return kind
+    return "task" if any(bar.lane is not None for bar in window.bars) else "tool"
+
+
 def parse_view(query: QueryDict, otherwise: str = "table") -> str:
     """Return the view that the query string asks for; `otherwise` if it is unknown."""
     view = query.get("view")
@@ -165,10 +219,12 @@ def parse_view(query: QueryDict, otherwise: str = "table") -> str:
 
 def _query_with(query: QueryDict, **changed: str) -> str:
     params = query.copy()
-    params.pop("unfold", None)
+    for name in ("unfold", "since", "chart"):
+        params.pop(name, None)
     for name, value in changed.items():
         params[name] = value
-    return f"?{params.urlencode()}"
+    kept = [(name, value) for name, value in params.items() if value]
+    return f"?{urlencode(kept)}"
 
 
 def _query_without(query: QueryDict, name: str) -> str:
@@ -182,24 +238,37 @@ def view_links(query: QueryDict, address: str = "") -> list[tuple[str, str]]:
     return [(view, address + _query_with(query, view=view)) for view in VIEWS]
 
 
-def _zoom_links(place: PagePlace, window: TimelineWindow) -> dict[str, str]:
-    """Return links to fewer and to more effects around the middle, if they differ."""
+def _zoom_links(
+    query: QueryDict, place: PagePlace, window: TimelineWindow, zoom: int, *, is_sized: bool
+) -> dict[str, str]:
+    """Return links to a wider drawing or fewer effects, and to the opposite.
+
+    Fewer and more effects are those around the middle.
+    """
     links: dict[str, str] = {}
     if not window.bars:
         return links
     middle = window.bars[len(window.bars) // 2].effect.opened_position
-    smaller_sizes = [size for size in lanes.SIZES if size < min(window.size, len(window.bars))]
+    smaller_sizes = [size for size in lanes.SIZES if bars.DEFAULT_SIZE <= size < window.size]
     larger_sizes = [
         size
         for size in lanes.SIZES
         if size > window.size and not (window.older is window.newer is None)
     ]
-    for name, sizes in (("in", smaller_sizes[-1:]), ("out", larger_sizes[:1])):
-        for size in sizes:
-            filters = [(key, value) for key, value in place.filters if key != "size"]
-            links[name] = PagePlace(filters=[*filters, ("size", str(size))]).url(
-                at=None if window.is_newest else middle
-            )
+    place_without_size = [(key, value) for key, value in place.filters if key != "size"]
+
+    def resize(size: int) -> str:
+        resized = PagePlace(filters=[*place_without_size, ("size", str(size))])
+        return resized.url(at=None if window.is_newest else middle)
+
+    if is_sized and smaller_sizes and len(window.bars) > smaller_sizes[-1]:
+        links["in"] = resize(smaller_sizes[-1])
+    elif zoom < svg.ZOOMS[-1]:
+        links["in"] = _query_with(query, zoom=str(zoom * 2))
+    if zoom > 1:
+        links["out"] = _query_with(query, zoom=str(zoom // 2))
+    elif is_sized and larger_sizes:
+        links["out"] = resize(larger_sizes[0])
     return links
 
 

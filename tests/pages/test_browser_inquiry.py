@@ -304,3 +304,34 @@ def test_the_journey_of_an_investigator_without_javascript(
     expect(
         page.get_by_text("Gatebook searched this project for the handle of a session")
     ).to_be_visible()
+
+
+def test_bars_are_walked_by_keys_and_show_what_they_are(
+    site: Site, browser_page: Page, complaints: list[str]
+) -> None:
+    page = signed_in(browser_page, site, complaints)
+    page.goto(f"{site.server.url}/sessions/{site.sample.session}/")
+    bars, card = page.locator("svg.lanes:not(.minimap) a"), page.locator(".lane-card")
+    bars.first.focus()
+    expect(card).to_be_visible()
+    before = card.text_content()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("svg.lanes a:focus")).to_have_count(1)
+    assert card.text_content() != before
+    assert "planned" in (card.text_content() or "")
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    page.locator("[data-zoom=in]").click()
+    page.wait_for_url("**zoom=2**")
+    region = page.locator("[data-lanes]")
+    assert region.evaluate("each => each.scrollWidth > 1.9 * each.clientWidth")
+    region.focus()
+    start = region.evaluate("each => each.scrollLeft")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_function(
+        "start => document.querySelector('[data-lanes]').scrollLeft < start", arg=start
+    )
+    page.emulate_media(media="print")
+    assert region.evaluate(
+        "each => each.querySelector('svg').getBoundingClientRect().width <= each.clientWidth + 1"
+    )

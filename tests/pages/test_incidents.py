@@ -165,7 +165,7 @@ def test_the_timeline_holds_the_effects_of_all_members_in_four_views(
         assert reverse("effect", args=[effect.id]) in page
         assert "mail.read" not in page
         assert "<b>all</b>" not in page
-        assert ('<svg class="lanes"' in page) == (view == "lanes")
+        assert ('<svg class="lanes ' in page) == (view == "lanes")
     assert (
         "mail.send"
         not in text(viewer, incident, view="table", tool="git.push").partition("Timeline")[2]

@@ -27,6 +27,7 @@ from tests.pages.sample_data import SampleIds, fill, many
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MOST = 12
+MOST_OF_SESSION = 15  # its page draws the effects of its table, with the entries that move them
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +93,10 @@ def test_queries_are_few_and_do_not_grow_with_the_journal(
     for url in (*pages(sample), *urls):  # hourly access records are not counted
         viewer.get(url)
     before = {url: measure_page(viewer, url)[0] for url in (*pages(sample), *urls)}
-    assert max(before.values()) <= MOST, before
+    session_page = reverse("session", args=[sample.session])
+    for url, number in before.items():
+        is_session = url.startswith(session_page) and "/timeline/" not in url
+        assert number <= (MOST_OF_SESSION if is_session else MOST), before
     grow(agent, sample)
     many(agent, "apart", 95, start=5)
     after = {url: measure_page(viewer, url)[0] for url in before}
@@ -216,14 +220,14 @@ def test_a_session_of_five_thousand_effects_is_a_light_page(
     viewer.get(reverse("session", args=[sample.session]))
     many(agent, str(sample.session), 4000, start=1000, answered=200)
     number, content = measure_page(viewer, reverse("session", args=[sample.session]))
-    assert number <= MOST
-    assert content.count(b'data-label="Effect"') == 100
+    assert number <= MOST_OF_SESSION
+    assert content.count(b'data-label="Effect"') == 50
     assert len(content) < 150_000, len(content)
     oldest = Effect.objects.filter(session=sample.session).order_by("opened_position")[0]
     number, content = measure_page(
         viewer, reverse("session", args=[sample.session]) + f"?at={oldest}"
     )
-    assert number <= MOST
+    assert number <= MOST_OF_SESSION
     assert f'id="{oldest}"'.encode() in content
     assert len(measure_page(viewer, "/search/")[1]) < 100_000
     # Rows as the benchmark writes: each with a task, a skewed agent clock and its attempts.
@@ -232,8 +236,8 @@ def test_a_session_of_five_thousand_effects_is_a_light_page(
     number, content = measure_page(
         viewer, reverse("session", args=[Session.objects.get(key="bench-measured-0").id])
     )
-    assert number <= MOST
-    assert content.count(b'data-label="Effect"') == content.count(b"data-label=Task ") == 100
+    assert number <= MOST_OF_SESSION
+    assert content.count(b'data-label="Effect"') == content.count(b"data-label=Task ") == 50
     assert len(content) < 145_000, len(content)
 
 
