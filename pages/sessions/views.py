@@ -21,7 +21,7 @@ from ledger import stops as ledger_stops
 from pages.history import views
 from pages.incidents import data
 from pages.sessions import data as sessions_data
-from pages.sessions import filters, summary
+from pages.sessions import filters, summary, triage
 from pages.sessions import handoff_facts as sessions_handoffs
 from pages.timeline import clock_skew, lanes
 from pages.timeline import views as lanes_views
@@ -39,31 +39,68 @@ TIMELINE_FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
 @limit_view
 def sessions_page(request: MemberRequest) -> HttpResponse:
     """List the project's sessions, newest first; the database filters and pages."""
-    project = request.membership.project
-    place = parse_page_place(request.GET, filters.SessionFilter.base_filters)
+    project, now = request.membership.project, now_us()
+    names = (*filters.SessionFilter.base_filters, "show", "sort")
+    place = parse_page_place(request.GET, names, ("further",))
+    show, sort = request.GET.get("show", ""), request.GET.get("sort", "")
+    for name, value, choices in (("show", show, triage.KINDS), ("sort", sort, triage.SORTS)):
+        if value and value not in choices:
+            place.errors.append(f"Unknown {name} “{value[:20]}”. All sessions are shown.")
     joined = project.sessions.select_related("agent", "repository", "parent").annotate(
         **liveness.liveness_columns()
     )
+    joined = joined.filter(triage.kind_condition(project, show, now))
     session_filter = filters.SessionFilter(request.GET, queryset=joined, request=request)
     is_valid = session_filter.is_valid() and not any(
         "\0" in value for value in request.GET.values()
     )
-    page = (
-        keyset_pagination.load_keyset_page(session_filter.qs, SIZE, place.window)
-        if is_valid
-        else keyset_pagination.Page()
-    )
+    page: Any = keyset_pagination.Page()
+    if is_valid and sort in triage.SORTS and sort:
+        further = triage.parse_sorted_place(request.GET.get("further", ""))
+        page = triage.load_sorted_page(session_filter.qs, project, sort, SIZE, further, now)
+    elif is_valid:
+        page = keyset_pagination.load_keyset_page(session_filter.qs, SIZE, place.window)
+    problems = triage.count_problems(project, now, [row.id for row in page.rows])
+    for row in page.rows:
+        row.problems = problems[row.id]
+    counts = triage.count_kinds(project, now)
     context = {
         "filter": session_filter,
         "page": page,
         "place": place,
-        "narrowed": bool(place.filters),
+        "narrowed": bool(place.filters) and {name for name, _ in place.filters} != {"sort"},
+        "tabs": [
+            (words, _list_link(place, "show", kind, ("sort",)), counts[kind], kind == show)
+            for kind, words in triage.KINDS.items()
+        ],
+        "all_link": _list_link(place, "show", "", ("sort",)),
+        "show": show if show in triage.KINDS else "",
+        "sort": sort if sort in triage.SORTS else "",
+        "sorts": [
+            (words, _list_link(place, "sort", key), key == sort)
+            for key, (words, _) in triage.SORTS.items()
+        ],
         "agents": project.agents.order_by("name").values_list("name", flat=True)[:SUGGESTIONS],
         "repositories": project.repositories.order_by("name").values_list("name", flat=True)[
             :SUGGESTIONS
         ],
     }
     return render(request, "pages/sessions/sessions.html", context)
+
+
+def _list_link(
+    place: PagePlace, name: str, value: str, kept_names: tuple[str, ...] | None = None
+) -> str:
+    """Return the link to the list with another kind or order, and the filters of `kept_names`.
+
+    All filters are kept by default.
+    """
+    kept = [
+        (key, each)
+        for key, each in place.filters
+        if key != name and (kept_names is None or key in kept_names)
+    ]
+    return PagePlace(filters=[*kept, *([(name, value)] if value else [])]).kept
 
 
 @require_safe
