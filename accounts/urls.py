@@ -46,8 +46,8 @@ urlpatterns = [
     path("settings/connect/<str:code>/", connect.connect_page, name="connect"),
     path("settings/tokens/", tokens.tokens_page, name="tokens"),
     path("settings/tokens/<uuid:token>/revoke/", tokens.revoke_token_page, name="revoke_token"),
-    path("settings/agents/<uuid:agent>/", tokens.agent_page, name="agent"),
-    path("settings/agents/<uuid:agent>/team/", tokens.change_agent_team, name="change_agent_team"),
+    path("agents/<uuid:agent>/settings/", tokens.agent_settings_page, name="agent_settings"),
+    path("agents/<uuid:agent>/team/", tokens.change_agent_team, name="change_agent_team"),
     path("agents/<uuid:agent>/charter/", tokens.agent_charter, name="agent_charter"),
     path("settings/repositories/", repositories.repositories_page, name="repositories"),
     path(

@@ -226,6 +226,8 @@ class Effect(models.Model):
             models.Index(fields=["project", "opened_position"], name="effect_by_opening"),
             models.Index(fields=["session", "opened_position"], name="effect_by_session"),
             models.Index(fields=["project", "tool", "opened_position"], name="effect_by_tool"),
+            # Pages of agents count days and tools in it and fetch no row. An agent has one project.
+            models.Index(fields=["agent", "tool", "received_us"], name="effect_by_agent"),
             # Nearly all effects are acknowledged: newest-first reads find them without an index,
             # and each saves an index entry. This index, the next one and that of bad outcomes
             # contain what shown states depend on, so that counting fetches no row.

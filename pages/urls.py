@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from pages.agents import views as agents_views
 from pages.bundles import views as bundles_views
 from pages.compare import views as compare_views
 from pages.effects import chain_views, resolve_views
@@ -123,6 +124,7 @@ urlpatterns = [
     path("go/", search_views.jump_to_id, name="go"),
     path("sessions/<uuid:session>/messages/", views.session_messages, name="session_messages"),
     path("sessions/<uuid:session>/messages/send/", views.send_to_session, name="send_to_session"),
+    path("agents/<uuid:agent>/", agents_views.agent_overview, name="agent"),
     path("messages/", views.shared_messages, name="shared_messages"),
     path("agents/<uuid:agent>/messages/", views.agent_messages, name="agent_messages"),
     path("agents/<uuid:agent>/messages/send/", views.send_to_agent, name="send_to_agent"),

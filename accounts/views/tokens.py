@@ -158,15 +158,15 @@ def change_agent_team(request: MemberRequest, agent: UUID) -> HttpResponse:
         else:
             team = f"in the team {stored.team}" if stored.team else "in no team"
             messages.success(request, f"{stored.name} is {team}.")
-            return redirect("agent", agent)
-    return _agent_page(request, stored, _charter_form(stored), form)
+            return redirect("agent_settings", agent)
+    return _render_agent_settings(request, stored, _charter_form(stored), form)
 
 
 def _charter_form(agent: Agent, sent: Any = None) -> CharterForm:
     return CharterForm(sent, initial={"charter": agent.charter, "version": agent.charter_version})
 
 
-def _agent_page(
+def _render_agent_settings(
     request: MemberRequest, agent: Agent, form: CharterForm, team: AgentTeamForm
 ) -> HttpResponse:
     teammates = (
@@ -182,12 +182,12 @@ def _agent_page(
         "most": agents.MAX_CHARTER_CHARACTERS,
     }
     refused = form.errors or team.errors
-    return render(request, "accounts/agent.html", context, status=422 if refused else 200)
+    return render(request, "accounts/agent_settings.html", context, status=422 if refused else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("administrator")
-def agent_page(request: MemberRequest, agent: UUID) -> HttpResponse:
+def agent_settings_page(request: MemberRequest, agent: UUID) -> HttpResponse:
     """Show an agent's team and charter; POST stores the charter's next version."""
     stored = get_object_or_404(request.membership.project.agents.select_related("owner"), pk=agent)
     form = _charter_form(stored, request.POST or None)
@@ -204,8 +204,10 @@ def agent_page(request: MemberRequest, agent: UUID) -> HttpResponse:
             messages.success(
                 request, f"The charter of {stored.name} is at version {stored.charter_version}."
             )
-            return redirect("agent", agent)
-    return _agent_page(request, stored, form, AgentTeamForm(initial={"team": stored.team}))
+            return redirect("agent_settings", agent)
+    return _render_agent_settings(
+        request, stored, form, AgentTeamForm(initial={"team": stored.team})
+    )
 
 
 @require_safe

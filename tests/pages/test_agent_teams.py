@@ -21,7 +21,7 @@ def test_an_administrator_puts_an_agent_into_a_team_and_takes_it_out(
         organization.client("administrator"),
         reverse("change_agent_team", args=[organization.agent.id]),
     )
-    page = reverse("agent", args=[organization.agent.id])
+    page = reverse("agent_settings", args=[organization.agent.id])
     other = Agent.objects.create(project=organization.project, name="rescue-1", team="night")
     for team in ("night", "night", ""):
         assert admin.post(at, {"team": team}).headers["Location"] == page

@@ -14,7 +14,8 @@ CHARTER = "Deploy the web shop.\nNever on a Friday."
 
 def store(organization: Organization, charter: str, version: int) -> object:
     return organization.client("administrator").post(
-        reverse("agent", args=[organization.agent.pk]), {"charter": charter, "version": version}
+        reverse("agent_settings", args=[organization.agent.pk]),
+        {"charter": charter, "version": version},
     )
 
 
@@ -23,9 +24,9 @@ def test_a_charter_is_stored_as_a_version_and_kept_in_the_journal(
 ) -> None:
     client, url = (
         organization.client("administrator"),
-        reverse("agent", args=[organization.agent.pk]),
+        reverse("agent_settings", args=[organization.agent.pk]),
     )
-    assert url in client.get(reverse("tokens")).text
+    assert url in client.get(reverse("agent", args=[organization.agent.pk])).text
     assert "no charter" in client.get(url).text
     answer = client.post(url, {"charter": CHARTER.replace("\n", "\r\n"), "version": 0}, follow=True)
     assert "at version 1" in answer.text
@@ -49,7 +50,7 @@ def test_the_second_of_two_concurrent_edits_is_refused(organization: Organizatio
     store(organization, CHARTER, 0)
     client, url = (
         organization.client("administrator"),
-        reverse("agent", args=[organization.agent.pk]),
+        reverse("agent_settings", args=[organization.agent.pk]),
     )
     answer = client.post(url, {"charter": "Deploy whenever.", "version": 0})
     assert answer.status_code == 422
@@ -61,7 +62,7 @@ def test_the_second_of_two_concurrent_edits_is_refused(organization: Organizatio
 def test_a_charter_that_is_too_long_or_contains_nul_is_refused(organization: Organization) -> None:
     client, url = (
         organization.client("administrator"),
-        reverse("agent", args=[organization.agent.pk]),
+        reverse("agent_settings", args=[organization.agent.pk]),
     )
     for charter in ("x" * (agents.MAX_CHARTER_CHARACTERS + 1), "a\0b"):
         assert client.post(url, {"charter": charter, "version": 0}).status_code == 422
@@ -76,7 +77,7 @@ def test_markup_in_a_charter_is_text(organization: Organization) -> None:
     store(organization, "</textarea><script>alert(1)</script>", 0)
     text = (
         organization.client("administrator")
-        .get(reverse("agent", args=[organization.agent.pk]))
+        .get(reverse("agent_settings", args=[organization.agent.pk]))
         .text
     )
     assert "<script>alert" not in text

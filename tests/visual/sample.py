@@ -570,7 +570,7 @@ def list_pages(sample: Sample) -> list[PageAddress]:
     for name in ("people", "teams", "tokens", "repositories", "notifications"):
         add(f"settings-{name}", "admin", url_of(name))
     for name, listing, pattern in (
-        ("settings-agent", "tokens", r'"(/settings/agents/[^"]+/)"'),
+        ("agent", "tokens", r'"(/agents/[^"]+/)"'),
         ("settings-repository", "repositories", r'"(/settings/repositories/[^"]+/)"'),
         ("settings-reset-password", "people", r'"(/settings/people/[^"]+/password/)"'),
         ("settings-remove-person", "people", r'"(/settings/people/[^"]+/remove/)"'),
