@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from django.db.models import Count, Q, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
 from accounts import header_counts
@@ -13,10 +13,11 @@ from monitoring.stuck import stuck_notifications
 
 
 def count_raised_episodes(project: UUID, now: int) -> Coalesce:
-    """Count raised episodes that are neither cleared nor snoozed, as a query expression.
+    """Count raised episodes that need somebody and are not snoozed, as a query expression.
 
     The board itself counts what is stuck now. S7 implies S2 and S5 implies S3: each item counts
-    once, as the board shows it once.
+    once, as the board shows it once. Not counted: requests, whose people were asked (S6), and
+    effects that a worker can check (S4), unless the session has none (S1, S2 or S7).
     """
     open_episodes = StuckEpisode.objects.filter(
         project=project, cleared_us__isnull=True, raised_us__isnull=False
@@ -25,6 +26,9 @@ def count_raised_episodes(project: UUID, now: int) -> Coalesce:
     counted = open_episodes
     for rule, others in implied_by.items():
         counted = counted.exclude(rule=rule, subject__in=others.values("subject"))
+    workerless = open_episodes.filter(rule__in=("S1", "S2", "S7"), session=OuterRef("session"))
+    settles = Q(rule="S4", needs_person=False) & ~Exists(workerless)
+    counted = counted.exclude(rule="S6").exclude(settles)
     awake = counted.filter(
         Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now)
     ).order_by()

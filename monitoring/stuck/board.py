@@ -62,6 +62,8 @@ CAUSES: Final = (
         "settles by itself",
     ),
 )
+# A machine settles these, or the people whom a request asks already know of it.
+APART: Final = ("waiting", "settling")
 _CAUSE_BY_KEY: Final = {cause.key: cause for cause in CAUSES}
 _CAUSE_BY_RULE: Final = {cause.rule: cause.key for cause in reversed(CAUSES)}
 
@@ -78,6 +80,12 @@ class StuckRow:
     snoozed_until_us: int | None = None
     snoozed_because: str = ""
     given_up: bool = False  # the lease was released, or never existed
+    found_us: int | None = None  # when a sweep first saw it
+
+    @property
+    def needs_somebody(self) -> bool:
+        """Whether a person must act who has not been asked yet."""
+        return self.cause not in APART
 
     @property
     def key(self) -> EpisodeKey:
@@ -104,6 +112,11 @@ class CauseGroup:
     oldest_us: int
 
     @property
+    def is_apart(self) -> bool:
+        """Whether nobody has to act who has not been asked."""
+        return self.cause.key in APART
+
+    @property
     def more(self) -> int:
         """How many rows are not shown."""
         return self.count - len(self.rows)
@@ -116,6 +129,11 @@ class StuckBoard:
     rows: list[StuckRow] = field(default_factory=list)  # not snoozed
     snoozed: list[StuckRow] = field(default_factory=list)
     overflow: bool = False
+
+    @property
+    def needing(self) -> int:
+        """How many rows need somebody; the others wait for a machine or for people asked."""
+        return sum(row.needs_somebody for row in self.rows)
 
     @property
     def since(self) -> str:
@@ -132,7 +150,7 @@ class StuckBoard:
             if rows and cause in ("", candidate.key):
                 shown = rows[start : start + PAGE] if cause else rows[:SHOWN]
                 groups.append(CauseGroup(candidate, shown, len(rows), rows[0].reason.since_us))
-        return sorted(groups, key=lambda group: (group.cause.remark != "", group.oldest_us))
+        return sorted(groups, key=lambda group: (group.cause.key in APART, group.oldest_us))
 
     def clear(self) -> list[str]:
         """List the rules that found nothing: id and short title."""
@@ -287,6 +305,7 @@ def _apply_episode(row: StuckRow, episode: StuckEpisode | None) -> None:
         return
     if episode.owner is not None:
         row.owner, row.owner_id = episode.owner.get_username(), episode.owner.pk
+    row.found_us = episode.seen_us
     row.snoozed_until_us = episode.snoozed_until_us
     text: str | None = getattr(episode, "snoozed_text", None)
     if text is not None:

@@ -71,8 +71,9 @@ class RuleTerm(NamedTuple):
 class RuleResult:
     """A rule and its terms for one subject: the session, or an effect, gate or handoff of it.
 
-    `since_us` is when the rule first applied; `says` is the evidence in words; `grade` is red once
-    the deadline itself has passed.
+    `since_us` is when the rule first applied, `began_us` when what it waits for began (0: the
+    rule has no threshold); `says` is the evidence in words; `grade` is red once the deadline
+    itself has passed.
     """
 
     rule: str
@@ -84,6 +85,16 @@ class RuleResult:
     says: Sentence = field(default_factory=list)
     name: str = ""
     grade: Literal["amber", "red"] = "red"
+    began_us: int = 0
+
+    @property
+    def threshold_us(self) -> int:
+        """The time from the beginning until the rule applied; 0 without a threshold."""
+        return max(0, self.since_us - self.began_us) if self.began_us else 0
+
+    def measure_age(self, now: int) -> int:
+        """Return how long the case lasts, from its beginning."""
+        return max(0, now - (self.began_us or self.since_us))
 
     @property
     def holds(self) -> bool:
@@ -151,7 +162,8 @@ def _never_started(seen: RuleInput, now: int, limits: RuleLimits) -> RuleResult:
         Moment(seen.created_at_us),
         f", no lease within {_format_seconds(limits.start_s)}",
     ]
-    return RuleResult("S1", seen.id, "session", 0, due or seen.created_at_us, terms, says)
+    began = seen.created_at_us
+    return RuleResult("S1", seen.id, "session", 0, due or began, terms, says, began_us=began)
 
 
 def _worker_gone(seen: RuleInput, lease: LeaseInput, now: int, limits: RuleLimits) -> RuleResult:
@@ -168,7 +180,8 @@ def _worker_gone(seen: RuleInput, lease: LeaseInput, now: int, limits: RuleLimit
     ]
     says: Sentence = ["no heartbeat since ", Moment(lease.heartbeat_at_us), ", lease expired "]
     says += [Moment(lease.expires_at_us), "; any worker can take over"]
-    return RuleResult("S2", seen.id, "session", lease.epoch, due, terms, says)
+    began = lease.heartbeat_at_us
+    return RuleResult("S2", seen.id, "session", lease.epoch, due, terms, says, began_us=began)
 
 
 def _no_progress(seen: RuleInput, lease: LeaseInput, now: int, limits: RuleLimits) -> RuleResult:
@@ -201,7 +214,8 @@ def _no_progress(seen: RuleInput, lease: LeaseInput, now: int, limits: RuleLimit
         "; no progress since ",
     ]
     says += [Moment(lease.progress_at_us), f", threshold {_format_seconds(limits.progress_s)}"]
-    return RuleResult("S3", seen.id, "session", lease.epoch, due, terms, says)
+    began = lease.progress_at_us
+    return RuleResult("S3", seen.id, "session", lease.epoch, due, terms, says, began_us=began)
 
 
 def _not_taken_over(
@@ -225,7 +239,7 @@ def _not_taken_over(
         terms.append(_quiet_term(seen.lease, now))
     says: Sentence = ["lease released " if given_up else "lease expired ", Moment(lost_us)]
     says.append(f", no worker took over within {_format_seconds(limits.orphan_s)}")
-    return RuleResult("S7", seen.id, "session", seen.epoch, due, terms, says)
+    return RuleResult("S7", seen.id, "session", seen.epoch, due, terms, says, began_us=lost_us)
 
 
 def _not_accepted(
@@ -250,7 +264,10 @@ def _not_accepted(
         if due < now
         else [", acceptance due ", Moment(due)]
     )
-    return RuleResult("S7", handoff.id, "handoff", seen.epoch, due, terms, says, handoff.name)
+    name, began = handoff.name, handoff.written_at_us
+    return RuleResult(
+        "S7", handoff.id, "handoff", seen.epoch, due, terms, says, name, began_us=began
+    )
 
 
 def _unknown_outcome(seen: RuleInput, effect: EffectInput, now: int) -> RuleResult:
@@ -277,8 +294,9 @@ def _unknown_outcome(seen: RuleInput, effect: EffectInput, now: int) -> RuleResu
             "; deadline passed " if passed else "; deadline ",
             *_format_time(effect.deadline_us),
         ]
+    name, began = f"{effect.name} {effect.tool}", effect.dispatched_us or 0
     return RuleResult(
-        "S4", effect.id, "effect", seen.epoch, since, terms, says, f"{effect.name} {effect.tool}"
+        "S4", effect.id, "effect", seen.epoch, since, terms, says, name, began_us=began
     )
 
 
@@ -331,8 +349,10 @@ def _waiting_gate(seen: RuleInput, gate: GateInput, now: int) -> RuleResult:
     over = gate.decide_by_us < now
     says += [", expired " if over else ", decision due ", Moment(gate.decide_by_us)]
     words = f"{gate.name} {gate.tool}"
+    grade: Literal["amber", "red"] = "red" if over else "amber"
+    began = gate.requested_at_us
     return RuleResult(
-        "S6", gate.id, "gate", seen.epoch, half, terms, says, words, "red" if over else "amber"
+        "S6", gate.id, "gate", seen.epoch, half, terms, says, words, grade, began_us=began
     )
 
 

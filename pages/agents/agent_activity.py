@@ -13,8 +13,8 @@ from django.db.models import Count, F, Q, QuerySet
 
 from accounts.models import Agent
 from db import raw_sql
+from db.whole_days import DAY_US, DayPeriod, find_day_start
 from display import display_state
-from display.whole_days import DAY_US, DayPeriod, find_day_start
 from ledger.models import Effect
 from ledger.partial_indexes import RAN_WITHOUT_PERMISSION
 

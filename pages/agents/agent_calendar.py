@@ -11,8 +11,8 @@ from typing import Final
 
 from django.utils.safestring import SafeString
 
+from db.whole_days import DAY_US, format_day
 from display.urls_of_rows import build_search_url
-from display.whole_days import DAY_US, format_day
 from pages.agents.agent_activity import CALENDAR_WEEKS
 from web.untrusted_text import format_markup
 

@@ -14,8 +14,8 @@ from accounts.models import Agent
 from approvals.gates.statuses import APPROVED_STATUSES
 from approvals.models import Gate
 from approvals.policies.rate_counters import find_position_before
+from db.whole_days import DayPeriod, find_day_start
 from display import display_state
-from display.whole_days import DayPeriod, find_day_start
 from investigation.query.edit import quote_if_needed
 from ledger.models import Effect, Tool
 from ledger.partial_indexes import NEEDS_PERMISSION

@@ -9,8 +9,8 @@ from django.views.decorators.http import require_safe
 from accounts.access import MemberRequest, has_role, member_required
 from approvals import stop_rows
 from db.clock import now_us
+from db.whole_days import RANGES, build_period, parse_days
 from display.time_limit import limit_view
-from display.whole_days import RANGES, build_period, parse_days
 from pages.agents import agent_page
 
 MAX_TOKENS = 10

@@ -19,6 +19,7 @@ from display.page_params import parse_number
 from monitoring.stuck import actions, board, explain
 from monitoring.stuck.rules import RULES, RULES_VERSION
 from pages.sessions import data
+from pages.stuck import clock_strip
 
 SNOOZES: Final = {"1h": "one hour", "8h": "eight hours", "1d": "one day", "7d": "seven days"}
 
@@ -51,19 +52,21 @@ def stuck(request: MemberRequest) -> HttpResponse:
             return HttpResponse(status=204)
         context = {
             "changed": True,
-            "count": len(board_now.rows),
+            "count": board_now.needing,
             "since": request.GET["since"],
             "filter_query": filter_query,
         }
         return render(request, "pages/stuck/_updates.html", context)
     if not is_mine:  # the rail shows the same count as the page
-        request.standing = standing._replace(stuck=len(board_now.rows))  # type: ignore[attr-defined]  # kept by load_project_status
+        request.standing = standing._replace(stuck=board_now.needing)  # type: ignore[attr-defined]  # kept by load_project_status
     groups = board_now.groups(cause, start)
     context = {
         "board": board_now,
         "groups": groups,
         "cause": cause,
-        "count": len(board_now.rows),
+        "count": board_now.needing,
+        "apart": len(board_now.rows) - board_now.needing,
+        "strip": clock_strip.draw_clock_strip(groups, now),
         "snoozed": board_now.snoozed,
         "is_mine": is_mine,
         "filter_query": filter_query,

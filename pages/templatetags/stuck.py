@@ -4,8 +4,9 @@ from django import template
 from django.utils.safestring import SafeString
 
 from display.effect_headline import Moment, Part
+from monitoring.stuck.board import StuckRow
 from monitoring.stuck.rules import RULES
-from web.templatetags.gatebook import moment
+from web.templatetags.gatebook import elapsed, moment
 from web.untrusted_text import format_markup
 
 register = template.Library()
@@ -21,3 +22,9 @@ def rule_title(rule: str) -> str:
 def part(value: Part) -> SafeString:
     """Render a term's value: a time in the reader's clock, or text."""
     return moment(value.us) if isinstance(value, Moment) else format_markup("{}", value)
+
+
+@register.filter
+def case_age(row: StuckRow, now: int) -> str:
+    """Return how long a case lasts at `now`."""
+    return elapsed(row.reason.measure_age(now))

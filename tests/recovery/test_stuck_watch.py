@@ -268,7 +268,14 @@ def test_a_gate_past_half_of_its_time_is_stuck_and_its_worker_is_not_dead(
         assert open_rules() == expected  # the lease is expired, but the session is not dead
     with time_machine.travel((requested_us + 1810 * US) / US):
         page = inbox.organization.client("viewer").get("/stuck/").content.decode()
+        sessions = inbox.organization.client("viewer").get("/sessions/").content.decode()
     assert f'href="/approvals/{gate.id}/"' in page
+    assert "nothing needs somebody" in page, "people were asked already"
+    assert "1 more waits for a machine or a person" in " ".join(page.split())
+    assert "g_" in page.partition('class="clocks"')[2].partition("</figure>")[0], "a clock for it"
+    assert all(
+        "Stuck</a>" in " ".join(each.split()).replace(" </a>", "</a>") for each in (page, sessions)
+    )
     assert "reviewer" in page
     inbox.answer(inbox.gate(planned), "carol")
     sweeper.sweep_stuck(requested_us + 1815 * US)
