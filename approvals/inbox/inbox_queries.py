@@ -127,7 +127,14 @@ _WEEK: Final = CompiledQuerySet(_select_week, project=UUID, now=int, since=int)
 
 
 def load_inbox_page(
-    membership: Membership, state: str, *, risk: str = "", repository: str = "", after: str = ""
+    membership: Membership,
+    state: str,
+    *,
+    risk: str = "",
+    repository: str = "",
+    tool: str = "",
+    rule: str = "",
+    after: str = "",
 ) -> InboxPage:
     """Load a page of one list; `after` is `further` of the previous page.
 
@@ -138,7 +145,11 @@ def load_inbox_page(
         rows = rows.filter(risk=risk)
     if repository:
         rows = rows.filter(repository_name=repository)
-    if state == "pending" and not (risk or repository or after):
+    if tool:
+        rows = rows.filter(tool=tool)
+    if rule:
+        rows = rows.filter(rule=rule)
+    if state == "pending" and not (risk or repository or tool or rule or after):
         gate_ids, further = _cut_page(
             raw_sql.fetch_rows(
                 _FIRST_PAGE_SQL,

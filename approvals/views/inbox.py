@@ -13,7 +13,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
-from accounts.models import Repository
+from accounts.models import Project, Repository
 from approvals import labels, stop_rows
 from approvals.checks import run_checks
 from approvals.checks.checked_request import build_checked_request
@@ -32,8 +32,10 @@ from approvals.review.call_titles import build_call_title
 from approvals.views import drafts
 from approvals.voting import warned_proof
 from approvals.voting.eligibility import check_eligibility, load_current_requirement
+from approvals.waiting_times import WaitDistribution, load_waiting_times
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
+from db.whole_days import build_period
 from journal import sent_meta
 from journal.models import Body
 from ledger import resolutions, same_calls, violations
@@ -63,7 +65,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
     project = request.membership.project
     params = {
         name: request.GET.get(name, "").replace("\0", "")[:200]
-        for name in ("state", "risk", "repo")
+        for name in ("state", "risk", "repo", "tool", "rule")
     }
     state = params["state"] if params["state"] in inbox_queries.LISTS else "pending"
     if request.headers.get("HX-Request") == "true" and "since" in request.GET:
@@ -85,6 +87,8 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         state,
         risk=risk,
         repository=params["repo"],
+        tool=params["tool"],
+        rule=params["rule"],
         after=request.GET.get("after", ""),
     )
     rows = listed.rows
@@ -99,6 +103,11 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "risk": risk,
         "risks": RISKS,
         "repo": params["repo"],
+        "tool": params["tool"],
+        "rule": params["rule"],
+        "waits": load_decision_waits(project, params["tool"], params["rule"])
+        if state == "decided"
+        else None,
         "repositories": _REPOSITORIES.rows(project=project.id),
         "rows": rows,
         "can_batch": any(entry.groups for row in rows for entry in (row, *row.like)),
@@ -126,6 +135,23 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         **(gate_context(request, opened, in_pane=True) if opened is not None else {}),
     }
     return render(request, "approvals/inbox/inbox.html", context)
+
+
+def load_decision_waits(project: Project, tool: str = "", rule: str = "") -> WaitDistribution:
+    """Load how long the requests of DEFAULT_DAYS days waited, of one tool or rule if given."""
+    period = build_period(now_us())
+    condition = "gate"
+    condition += f" tool:{_quote_value(tool)}" if tool else ""
+    condition += f" rule:{_quote_value(rule)}" if rule else ""
+    return load_waiting_times(
+        project.id, period.since_us, f"{condition} {period.text}", tool=tool, rule=rule
+    )
+
+
+def _quote_value(value: str) -> str:
+    """Return a value in the quotes of a search."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _select_repositories(project: UUID) -> Any:

@@ -116,6 +116,8 @@ def _load_rest_of_rows(search: SearchRequest, answer: ResultPage, started: float
     compiled, ids = answer.compiled, [row.pk for row in answer.rows]
     entity, reader = compiled.entity.name, Reader.of_context(compiled.context)
     rows: list[Any] = list(to_effect_rows(answer.rows)) if entity == "effect" else answer.rows
+    if entity == "gate":
+        _attach_calls(rows)
     if entity == "session" and compiled.past is None:  # Heartbeats are not in the journal.
         liveness.attach_liveness(rows)
     if entity == "exemption":
@@ -166,6 +168,14 @@ def _with_effect_columns(rows: "QuerySet[Any]") -> "QuerySet[Any]":
         agent_name=F("agent__name"),
         repository_name=F("repository__name"),
     )
+
+
+def _attach_calls(gates: list[Any]) -> None:
+    """Set `call` of each gate to the row of its effect, for target and arguments. One query."""
+    effects = _with_effect_columns(Effect.objects.filter(pk__in=[row.effect_id for row in gates]))
+    calls = {row.effect.pk: row for row in to_effect_rows(effects)}
+    for gate in gates:
+        gate.call = calls.get(gate.effect_id)
 
 
 def _load_effects_by_id(project: UUID, ids: list[Any]) -> list[Any]:

@@ -188,6 +188,7 @@ def session_link(row: EffectRow, asof: str = "") -> SafeString:
     )
 
 
+@register.filter
 def target(row: EffectRow) -> SafeString:
     """Return an effect's target: repository@ref, an important ref class, environment."""
     effect = row.effect
