@@ -34,6 +34,9 @@ _STATUS_TEXTS: Final = {
 }
 _DIGEST_HEADLINES: Final = {
     "gate.requested": "requests need approval",
+    "gate.unseen": "requests are unopened at half of their time",
+    "gate.resolved": "requests were decided",
+    "gate.expired": "requests expired",
     "session.stuck": "alerts of stuck sessions",
     "session.recovered": "alerts resolved",
     "alert.raised": "saved queries have new matches",
@@ -96,6 +99,8 @@ class OutgoingMessage:
 def build_headline(message: OutgoingMessage) -> str:
     """Return the headline of a message."""
     first = message.stories[0]
+    if len({story.topic for story in message.stories}) > 1:
+        return f"{len(message.stories)} notifications about one session"
     if len(message.stories) > 1:
         return f"{len(message.stories)} {_DIGEST_HEADLINES[first.topic]}"
     if first.telling is not None:

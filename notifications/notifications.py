@@ -39,6 +39,10 @@ DIGEST_PERIODS_US: Final = {"medium": 15 * 60 * US, "low": 24 * 3_600 * US}
 # Topics of which one message to people carries many.
 DIGEST_TOPICS: Final = ("gate.requested", "session.stuck", "session.recovered", "alert.raised")
 PENDING_TOPICS: Final = ("gate.requested", "gate.unseen")
+# What one session causes so soon after its first notification joins the next message to people.
+SESSION_WINDOW_US: Final = 60 * US
+HASTE_US: Final = 15 * 60 * US  # a request that must be decided sooner is never delayed
+_RECENT: Final = 50  # notifications of a channel that are compared
 
 
 def register_notification_senders() -> None:
@@ -55,9 +59,10 @@ def register_notification_senders() -> None:
 def _on_requested(row: Outbox) -> None:
     gate = _load_gate(row)
     for channel in _channels_for_risk(row.project, gate.risk).filter(requests=True):
-        _write_notification(
-            channel, "gate.requested", row, gate.id, _due_time_us(channel, gate.risk)
-        )
+        due_us = _due_time_us(channel, gate.risk)
+        if gate.risk == "high" and not _is_urgent(gate):
+            due_us = _find_session_due_us(channel, gate.session_id, now_us(), waits=True)
+        _write_notification(channel, "gate.requested", row, gate.id, due_us)
 
 
 @transaction.atomic
@@ -77,13 +82,76 @@ def _on_resolved(row: Outbox) -> None:
         listens | asked_before | theirs, project=row.project, enabled=True
     ).distinct()
     for channel in channels:
+        now = now_us()
+        due_us = now if _is_urgent(gate) else _find_session_due_us(channel, gate.session_id, now)
         _write_notification(
-            channel, "gate.expired" if expired else "gate.resolved", row, gate.id, now_us()
+            channel, "gate.expired" if expired else "gate.resolved", row, gate.id, due_us
         )
     waiting = Notification.objects.filter(
         gate=gate.id, topic__in=PENDING_TOPICS, state="due", tries=0
     )
     waiting.update(state="quiet")
+
+
+def _is_urgent(gate: Gate) -> bool:
+    """Return whether a notification of the gate must never wait for others."""
+    hasty = gate.decide_by_us - gate.requested_at_us <= HASTE_US
+    return hasty or gate.risk == "critical" or gate.reversibility == "irreversible"
+
+
+def _find_session_due_us(
+    channel: NotificationChannel, session: UUID, now: int, *, waits: bool = False
+) -> int:
+    """Return when to send what a session caused: now, or with what it causes soon.
+
+    The first goes out at once, or with `waits` at the end of the window; those that follow within
+    the window go out together at its end. Webhooks never wait. At most three queries.
+    """
+    if channel.kind == "webhook":
+        return now
+    since = now - SESSION_WINDOW_US
+    recent = list(
+        Notification.objects.filter(channel=channel)
+        .exclude(state__in=("quiet", "failed"))
+        .order_by("-id")[:_RECENT]
+    )
+    recent = [
+        row
+        for row in recent
+        if (row.state == "due" and row.tries == 0 and row.due_at_us <= now + SESSION_WINDOW_US)
+        or (row.sent_at_us or 0) > since
+    ]
+    sessions = _load_sessions(recent)
+    begun = [
+        row.due_at_us if row.state == "due" else (row.sent_at_us or 0) + SESSION_WINDOW_US
+        for row in recent
+        if sessions.get(row.pk) == session
+    ]
+    if begun:
+        return max(now, min(begun))
+    return now + SESSION_WINDOW_US if waits else now
+
+
+def _load_sessions(rows: Iterable[Notification]) -> dict[int, UUID]:
+    """Return by notification the session that caused it, if it has one. At most two queries."""
+    listed = list(rows)
+    gates = {row.gate for row in listed if row.gate is not None}
+    positions = {row.position for row in listed if row.gate is None}
+    of_gate = dict(Gate.objects.filter(id__in=gates).values_list("id", "session")) if gates else {}
+    of_entry = (
+        dict(
+            Entry.objects.filter(position__in=positions, session__isnull=False).values_list(
+                "position", "session"
+            )
+        )
+        if positions
+        else {}
+    )
+    found_sessions = {
+        row.pk: of_gate.get(row.gate) if row.gate is not None else of_entry.get(row.position)
+        for row in listed
+    }
+    return {key: session for key, session in found_sessions.items() if session is not None}
 
 
 def _concerned_users(gate: Gate) -> set[int]:
@@ -188,8 +256,10 @@ def _write_notification(
 def send_due_notifications(most: int = 200) -> int:
     """Send due notifications and return how many were sent."""
     _write_unseen()
-    # Digests are due at multiples of their period; all other first deliveries are due immediately.
-    at_once = ~Q(into_digest=0)
+    # Digests are due at multiples of their period; all other first deliveries are due within the
+    # window of a session, so that a later time means that the clock was set back.
+    latest_us = now_us() + SESSION_WINDOW_US + jobs.CLOCK_STEP_US
+    at_once = ~Q(into_digest=0) & Q(due_at_us__gt=latest_us)
     due = Notification.objects.alias(
         into_digest=F("due_at_us") % min(DIGEST_PERIODS_US.values())
     ).filter(outbox.due_condition(now_us(), claim_us=CLAIM_US, first=at_once), state="due")
@@ -204,14 +274,28 @@ def send_due_notifications(most: int = 200) -> int:
 
 
 def _grouped(due: Iterable[Notification]) -> Iterable[list[Notification]]:
-    """Group notifications into messages: digests for people, single for webhooks."""
+    """Group notifications into messages: for people by topic and by session, else single.
+
+    A message of one topic may be about many sessions. Those about the same single session become
+    one message, whatever their topics, except violations.
+    """
+    listed = list(due)
+    sessions = _load_sessions(row for row in listed if row.channel.kind != "webhook")
     groups: dict[tuple[object, ...], list[Notification]] = {}
-    for notification in due:
+    for notification in listed:
         together = notification.topic in DIGEST_TOPICS and notification.channel.kind != "webhook"
         groups.setdefault(
             (notification.channel_id, notification.topic) if together else (notification.pk,), []
         ).append(notification)
-    return groups.values()
+    messages: dict[tuple[object, ...], list[Notification]] = {}
+    for key, group in groups.items():
+        caused = {sessions.get(notification.pk) for notification in group}
+        (session,) = caused if len(caused) == 1 else (None,)
+        if group[0].topic == "integrity":  # its headline names what happened
+            session = None
+        merged = key if session is None else (group[0].channel_id, session)
+        messages.setdefault(merged, []).extend(group)
+    return messages.values()
 
 
 def _claim_notification(notification: Notification) -> bool:

@@ -133,6 +133,48 @@ def test_lesser_requests_come_together_in_one_letter(
     assert all(f"/approvals/{gate.id}/" in letter.body for gate in made)
 
 
+def risky_but_reversible(inbox: InboxScenario, key: str) -> Gate:
+    if not inbox.project.tools.filter(name="deploy.web").exists():
+        inbox.declare("deploy.web", "compensable")
+    target = {"environment": "production"}
+    planned = inbox.plan(key, tool="deploy.web", arguments={"n": key}, target=target)
+    return inbox.gate(planned)
+
+
+def test_four_requests_of_one_session_within_the_window_are_one_letter_that_lists_four(
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
+) -> None:
+    add_full_channel()
+    gates = [risky_but_reversible(inbox, f"e-{number}") for number in range(3)]
+    assert {gate.risk for gate in gates} == {"high"}
+    assert tick() == 0
+    with time_machine.travel(gates[0].requested_at_us / US + 40, tick=False):
+        gates.append(risky_but_reversible(inbox, "e-3"))
+        assert tick() == 0
+    assert tick(61) == 4
+    (letter,) = mail.outbox
+    assert "4 requests need approval" in letter.subject
+    assert all(f"/approvals/{gate.id}/" in letter.body for gate in gates)
+    for gate in gates:
+        inbox.answer(gate, "reviewer", "deny")
+    with time_machine.travel(now_us() / US + 62, tick=False):
+        assert tick() + tick(120) == 4
+    assert "4 requests were decided" in mail.outbox[-1].subject
+    assert len(mail.outbox) == 2
+
+
+def test_an_irreversible_request_never_waits_for_those_of_its_session(
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
+) -> None:
+    add_full_channel()
+    risky_but_reversible(inbox, "e-0")
+    assert tick() == 0
+    final = risky(inbox, "high", "e-1")
+    assert tick() == 1
+    (letter,) = mail.outbox
+    assert f"/approvals/{final.id}/" in letter.body
+
+
 def test_a_gate_that_ended_before_any_notification_sends_none(
     inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
