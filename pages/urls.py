@@ -18,6 +18,7 @@ from pages.search import views as search_views
 from pages.sessions import resume_views, state_views
 from pages.sessions import views as sessions_views
 from pages.stuck import views as stuck_views
+from pages.tools import views as tools_views
 
 urlpatterns = [
     path("first-steps/", first_steps_views.first_steps_page, name="first_steps"),
@@ -125,6 +126,7 @@ urlpatterns = [
     path("sessions/<uuid:session>/messages/", views.session_messages, name="session_messages"),
     path("sessions/<uuid:session>/messages/send/", views.send_to_session, name="send_to_session"),
     path("agents/<uuid:agent>/", agents_views.agent_overview, name="agent"),
+    path("tools/", tools_views.tools_page, name="tools"),
     path("messages/", views.shared_messages, name="shared_messages"),
     path("agents/<uuid:agent>/messages/", views.agent_messages, name="agent_messages"),
     path("agents/<uuid:agent>/messages/send/", views.send_to_agent, name="send_to_agent"),
