@@ -1,5 +1,7 @@
 """Policy pages: rules in force, statistics, drafts, dry runs, activation."""
 
+import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -10,12 +12,14 @@ from django.db import transaction
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.vary import vary_on_headers
 
 from accounts import people
 from accounts.access import MemberRequest, member_required, role_required
+from accounts.models import Project
 from approvals.gates import statuses
 from approvals.models import Activation, PolicySet
-from approvals.policies import dry_run, labels, policies, statistics
+from approvals.policies import draft_help, dry_run, labels, policies, statistics
 from approvals.policies.dry_run import DryRun, OutcomeChange
 from approvals.policies.labels import ConditionText
 from approvals.policies.policies_yaml import MAX_BYTES, DocumentError
@@ -28,7 +32,9 @@ from db.errors import ChangeRefused
 
 MAX_HISTORY: Final = 50  # policy sets and activations on a page
 MAX_TESTED_EFFECTS: Final = 20_000  # effects; the command tests all
+MAX_TESTED_LIVE: Final = 2_000  # effects, while a person types
 MAX_SHOWN_CHANGES: Final = 200
+SHOWN_BESIDE: Final = 8  # changes beside the editor
 _TEXTAREA: Final = {
     "rows": 24,
     "class": "is-code",
@@ -140,40 +146,82 @@ def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("administrator")
+@vary_on_headers("HX-Request")
 def draft_page(request: MemberRequest) -> HttpResponse:
-    """Edit a draft, test it (writes nothing), load it (puts nothing in force)."""
+    """Edit a draft, check and test it (writes nothing), load it (puts nothing in force).
+
+    The editor's script gets the check alone, which tests the draft on fewer effects.
+    """
     project = request.membership.project
-    if request.method != "POST":
-        return render(
-            request,
-            "approvals/policies/draft.html",
-            {"form": DraftForm(initial={"text": _initial_text(request)})},
-        )
+    is_fragment = bool(request.headers.get("HX-Request"))
+    template = "approvals/policies/_check.html" if is_fragment else "approvals/policies/draft.html"
+    context: dict[str, Any] = {
+        "examples": draft_help.EXAMPLES,
+        "words": "" if is_fragment else json.dumps(draft_help.load_completions(project)),
+        "beside": SHOWN_BESIDE,
+    }
+    do = request.POST.get("do", "check")
+    if request.method != "POST" or do.startswith("example:"):
+        text = request.POST.get("text", "").replace("\r\n", "\n")
+        if request.method == "POST":
+            text = draft_help.insert_example(text, do.removeprefix("example:"))
+        else:
+            text = _initial_text(request)
+        return render(request, template, context | {"form": DraftForm(initial={"text": text})})
     form = DraftForm(request.POST)
-    context: dict[str, Any] = {"form": form}
+    context["form"] = form
     if form.is_valid():
         text = form.cleaned_data["text"]
         try:
-            if request.POST.get("do") == "load":
+            if do == "load":
                 return _load_draft(request, text)
-            days = int(form.cleaned_data["days"])
-            replay = dry_run.prepare_dry_run(
-                project, text, days=days, mode=form.cleaned_data["mode"], most=MAX_TESTED_EFFECTS
-            )
-            changes = _collect_changes(replay)
-            counts = sorted(replay.outcomes.items())
-            context |= {
-                "replay": replay,
-                "changes": changes,
-                "counts": counts,
-                "days": days,
-                "shown": MAX_SHOWN_CHANGES,
-            }
+            most = MAX_TESTED_EFFECTS if do == "dry_run" else MAX_TESTED_LIVE
+            context |= _check_draft(project, form.cleaned_data, most)
+            context["is_tested"] = do == "dry_run"
         except DocumentError as fault:
             form.add_error("text", str(fault))
-    return render(
-        request, "approvals/policies/draft.html", context, status=422 if form.errors else 200
+            context["fault"] = fault
+    # A fragment is a good answer about a bad text.
+    status = 422 if form.errors and not is_fragment else 200
+    return render(request, template, context, status=status)
+
+
+def _check_draft(project: Project, fields: dict[str, Any], most: int) -> dict[str, Any]:
+    """Compare a draft with the rules in force, and replay it over recent effects.
+
+    Raises DocumentError.
+    """
+    text, days = fields["text"], int(fields["days"])
+    current = policies.load_activation(project)
+    set_in_force = current.policy_set if current else None
+    difference = draft_help.compare_rules(
+        set_in_force.rules if set_in_force else None,
+        set_in_force.text if set_in_force else "",
+        text,
     )
+    replay = dry_run.prepare_dry_run(project, text, days=days, mode=fields["mode"], most=most)
+    changes = _collect_changes(replay)
+    now, then = Counter[str](), Counter[str]()
+    for (before, after), count in replay.outcomes.items():
+        now[before] += count
+        then[after] += count
+    return {
+        "current": current,
+        "difference": difference,
+        "replay": replay,
+        "changes": changes,
+        "changed": sum(
+            count for (before, after), count in replay.outcomes.items() if before != after
+        ),
+        "totals": [
+            (outcome, now[outcome], then[outcome])
+            for outcome in ("ask", "allow", "deny", dry_run.IMPOSSIBLE)
+            if now[outcome] or then[outcome]
+        ],
+        "counts": sorted(replay.outcomes.items()),
+        "days": days,
+        "shown": MAX_SHOWN_CHANGES,
+    }
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -194,10 +242,17 @@ def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
         else:
             messages.success(request, f"{policy_set_row} is in force now, in mode {mode}.")
             return redirect("policies")
+    current = policies.load_activation(project)
+    in_force = current.policy_set if current else None
     context = {
         "form": form,
         "policy_set": policy_set_row,
-        "current": policies.load_activation(project),
+        "current": current,
+        "difference": draft_help.compare_rules(
+            in_force.rules if in_force else None,
+            in_force.text if in_force else "",
+            policy_set_row.text,
+        ),
         "unanswerable": find_understaffed_rules(project, policy_set_row.rules),
     }
     return render(

@@ -1,5 +1,6 @@
 """The pages of policies and exemptions: access, content and forms, without any script."""
 
+import html
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from accounts import teams
 from accounts.models import ROLES
 from approvals import exemptions
 from approvals.models import Activation, Exemption, PolicySet
-from approvals.policies import policies
+from approvals.policies import draft_help, dry_run, policies
 from approvals.policies.labels import describe_conditions, describe_requirement
 from approvals.policies.policies_yaml import parse_policies
 from approvals.policies.requirement import Requirement
@@ -321,3 +322,58 @@ def test_nothing_is_inline(inbox: InboxScenario) -> None:
         assert not re.search(
             r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html
         ), url
+
+
+def test_the_editor_checks_a_draft_as_it_is_written(inbox: InboxScenario) -> None:
+    inbox.plan(tool="git.push")
+    browser = inbox.organization.client("administrator")
+    url, live = reverse("policy_draft"), {"HX-Request": "true"}
+    form = {"days": "14", "mode": "enforce", "do": "check"}
+    wrong = browser.post(url, form | {"text": DRAFT.replace("deny", "dny")}, headers=live)
+    assert wrong.status_code == 200
+    assert 'data-line="3"' in wrong.content.decode()
+    assert "<html" not in wrong.content.decode()
+    plain = browser.post(url, form | {"text": DRAFT.replace("deny", "dny")})
+    assert plain.status_code == 422
+    assert 'data-line="3"' in plain.content.decode()
+
+    checked = browser.post(url, form | {"text": DRAFT}, headers=live).content.decode()
+    replay = dry_run.prepare_dry_run(inbox.organization.project, DRAFT, days=14)
+    changed = len(list(replay))
+    assert changed
+    assert f"<h3>{changed} change" in checked
+    assert "changes <code>push</code>" in checked
+    assert not PolicySet.objects.filter(text=DRAFT).exists()
+
+
+def test_the_editor_inserts_examples_that_parse(inbox: InboxScenario) -> None:
+    browser = inbox.organization.client("administrator")
+    text = ""
+    for example in [*draft_help.EXAMPLES, draft_help.EXAMPLES[0]]:
+        page = browser.post(
+            reverse("policy_draft"), {"text": text, "do": f"example:{example.key}"}
+        ).content.decode()
+        text = draft_help.insert_example(text, example.key)
+        assert html.escape(text.strip()) in page
+    ids = [rule["id"] for rule in parse_policies(text)["rules"]]
+    assert ids[0] == "irreversible"
+    assert ids[-1] == "irreversible-2"
+
+
+def test_activation_shows_the_difference(inbox: InboxScenario) -> None:
+    with transaction.atomic():
+        loaded = policies.load_policy_set(inbox.organization.project, DRAFT)
+    page = inbox.organization.client("administrator").get(
+        reverse("activate_policy", args=[loaded.pk])
+    )
+    assert "changes <code>push</code>" in page.content.decode()
+    assert "<ins" in page.content.decode()
+
+
+def test_completions_name_what_the_project_has(inbox: InboxScenario) -> None:
+    inbox.plan(tool="git.push")
+    words = draft_help.load_completions(inbox.organization.project)
+    assert "git.push" in words["tools"]
+    assert "reviewer" in words["people"]
+    assert "viewer" not in words["people"]
+    assert "match: " in words[""]
