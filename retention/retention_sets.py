@@ -102,7 +102,7 @@ def list_due_dry_runs() -> list[RetentionSet]:
 
 
 def repeat_dry_run(retention_set: UUID, project: Project) -> None:
-    """Let the job count a set anew, over the journal as it is now. Raises ChangeRefused."""
+    """Let the job count a set again, over the journal as it is now. Raises ChangeRefused."""
     with transaction.atomic(durable=True):
         row = RetentionSet.objects.select_for_update().get(pk=retention_set, project=project)
         if row.activation_position is not None:

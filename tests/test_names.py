@@ -13,6 +13,7 @@ PACKAGES: Final = (
     "pages",
     "rebuild",
     "erasure",
+    "retention",
     "importers",
     "hooks",
     "traces",
