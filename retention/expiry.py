@@ -5,7 +5,8 @@ each body, the deletions, and where the next batch begins. A run that is killed 
 """
 
 import time
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -39,18 +40,33 @@ _LAST_RECEIVED: Final = (
 )
 
 
+class ReplacedSet(Exception):
+    """Another set is in force now; the next run follows it."""
+
+
+class Expired(NamedTuple):
+    """How many bodies went, in how many batches."""
+
+    bodies: int
+    batches: int
+
+    def add(self, more: "Expired") -> "Expired":
+        """Return the sums."""
+        return Expired(self.bodies + more.bodies, self.batches + more.batches)
+
+
 @db_job_heartbeats.record_run(JOB_NAME)
-def run_retention(most_s: float | None = None) -> int:
+def run_retention(most_s: float | None = None) -> Expired:
     """Count new sets and remove what has expired, for at most `most_s` seconds.
 
-    Returns how many bodies went.
+    Returns how many bodies went, in how many batches.
     """
     job_heartbeats.record_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
     for row in retention_sets.list_due_dry_runs():
         if not retention_dry_run.count_retention(row, ends):
-            return 0
-    gone = 0
+            return Expired(0, 0)
+    gone = Expired(0, 0)
     for project in (
         RetentionSet.objects.exclude(activation_position=None)
         .order_by()
@@ -59,26 +75,28 @@ def run_retention(most_s: float | None = None) -> int:
     ):
         active = retention_sets.load_active_set(project)
         if active is not None:
-            gone += expire_project(active, ends)
+            with suppress(ReplacedSet):
+                gone = gone.add(expire_project(active, ends))
         if ends is not None and time.monotonic() > ends:
             break
-    if gone:
+    if gone.bodies:
         text_caches.clear_text_caches()
     return gone
 
 
-def expire_project(row: RetentionSet, ends: float | None = None) -> int:
+def expire_project(row: RetentionSet, ends: float | None = None) -> Expired:
     """Remove the expired bodies of one project; return how many went."""
     retention_sets.restart_after_release(row)
     storage_scrub.prepare_connection()
     delete_pending_artifacts(row)
-    gone, now, last = 0, now_us(), settled_position.load_settled_position()
+    gone, now, last = Expired(0, 0), now_us(), settled_position.load_settled_position()
     for name, keep in list_finite_classes(row.rules).items():
         cutoff = compute_cutoff_us(keep, now)
         rows = raw_sql.fetch_rows(_LAST_RECEIVED, [cutoff])
         end = min(int(rows[0][0]), last) if rows else 0
         while (position := int(row.progress.get(name, 0))) < end:
-            gone += expire_window(row, name, cutoff, position, min(position + WINDOW, end))
+            went = expire_window(row, name, cutoff, position, min(position + WINDOW, end))
+            gone = gone.add(Expired(went, went > 0))
             delete_pending_artifacts(row)
             if ends is not None and time.monotonic() > ends:
                 return gone
@@ -95,8 +113,10 @@ def expire_window(row: RetentionSet, name: str, cutoff: int, after: int, upto: i
     def work() -> tuple[int, dict[str, Any]]:
         current = RetentionSet.objects.select_for_update().get(pk=row.pk)
         active = retention_sets.load_active_set(row.project_id)
-        if active is None or active.pk != row.pk or int(current.progress.get(name, 0)) != after:
-            return 0, current.progress  # another run was faster, or another set is in force
+        if active is None or active.pk != row.pk:
+            raise ReplacedSet
+        if int(current.progress.get(name, 0)) != after:
+            return 0, current.progress  # another run was faster
         store.lock_words()
         holds = load_project_holds(row.project_id)
         going = [
@@ -108,7 +128,7 @@ def expire_window(row: RetentionSet, name: str, cutoff: int, after: int, upto: i
         ]
         progress = {**current.progress, name: upto}
         if going:
-            _remove_bodies(row, name, cutoff, going)
+            _remove_bodies(row, name, going)
             progress["words"] = 1
             subjects = [body.subject for body in going if body.kind == "artifact.recorded"]
             progress[_ARTIFACTS] = [*progress.get(_ARTIFACTS, []), *filter(None, subjects)]
@@ -120,12 +140,11 @@ def expire_window(row: RetentionSet, name: str, cutoff: int, after: int, upto: i
     return gone
 
 
-def _remove_bodies(row: RetentionSet, name: str, cutoff: int, going: list[ClassedBody]) -> None:
+def _remove_bodies(row: RetentionSet, name: str, going: list[ClassedBody]) -> None:
     positions = [body.position for body in going]
     facts = {
         "class": name,
         "set": row.pk.hex,
-        "received_until_us": cutoff,
         "count": len(positions),
         "first": positions[0],
         "last": positions[-1],

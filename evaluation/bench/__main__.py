@@ -30,6 +30,7 @@ from evaluation.bench import (
     sealing,
     search,
     span_batches,
+    text_expiry,
     write_contention,
 )
 from evaluation.bench.installation import (
@@ -98,9 +99,10 @@ PARTS = (
     "cards",
     "proofs",
     "upkeep",
+    "retention",
 )
 MAX_HOOK_CALLS = 500  # tool calls in one round
-NOT_QUICK = ("memory", "heartbeats", "resume", "cards", "proofs", "upkeep")
+NOT_QUICK = ("memory", "heartbeats", "resume", "cards", "proofs", "upkeep", "retention")
 
 
 def main() -> int:
@@ -127,7 +129,10 @@ def main() -> int:
         size = Size(**{**vars(size), "rounds": options.rounds})
     # A short run skips six parts: memory shows only first-request costs and takes 25 % of the time,
     # heartbeats take a minute each round; a small journal shows nothing of resume, cards, upkeep.
-    parts = options.only or [part for part in PARTS if not (options.quick and part in NOT_QUICK)]
+    # Retention fills two large databases, and runs only when it is named.
+    parts = options.only or [
+        part for part in PARTS if part != "retention" and not (options.quick and part in NOT_QUICK)
+    ]
     vendors = [
         vendor for vendor in VENDORS if not options.database or vendor.startswith(options.database)
     ]
@@ -218,6 +223,17 @@ def measure(
             with _record_time(vendor, "proofs"):
                 proof_pages.measure(
                     report, clone(fresh, "proved"), entries=size.sizes[-1], reads=size.cards
+                )
+        if "retention" in parts:
+            with _record_time(vendor, "retention"):
+                is_small = size.rounds < FULL.rounds
+                text_expiry.measure(
+                    report,
+                    fresh,
+                    rounds=min(size.rounds, 2) if is_small else size.rounds,
+                    seconds=1 if is_small else 3,
+                    batches=20 * size.batches if is_small else 10 * size.batches,
+                    quick=is_small,
                 )
         if "upkeep" in parts:
             with _record_time(vendor, "upkeep"):

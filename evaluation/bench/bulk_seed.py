@@ -72,6 +72,7 @@ class Filling:
     effects: int
     seed: int  # effects of the seed
     first: int  # the seed is above this journal position
+    spread_us: int = AGE_US  # how much older the oldest copy is
 
     @property
     def copies(self) -> int:
@@ -79,11 +80,11 @@ class Filling:
         return self.effects // self.seed - 1
 
 
-def plan_fillings(sizes: tuple[int, ...]) -> list[Filling]:
+def plan_fillings(sizes: tuple[int, ...], spread_us: int = AGE_US) -> list[Filling]:
     """Return how to fill databases of `sizes` effects from one seed."""
     seed = min(LARGEST_SEED, min(sizes) // 2)
     first = (max(sizes) // seed + 1) * STEP  # space below for all copies
-    return [Filling(effects, seed, first) for effects in sizes]
+    return [Filling(effects, seed, first, spread_us) for effects in sizes]
 
 
 def raise_positions(installation: Installation, first: int) -> None:
@@ -118,7 +119,7 @@ def copy_seed(installation: Installation, filling: Filling) -> None:
 
 
 def _build_insert(table: str, columns: list[str], filling: Filling, *, postgresql: bool) -> str:
-    age_us = AGE_US // max(filling.copies, 1)
+    age_us = filling.spread_us // max(filling.copies, 1)
     chosen = []
     for name in columns:
         if name in _COPIED[table]:

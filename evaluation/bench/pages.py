@@ -201,7 +201,7 @@ def _add_figures(report: Report, vendor: str, seen: Seen, cpu: Cpu, sizes: tuple
             title = f"{what}, {size:,} effects"
             for share in (50, 95) if _read_interval(what, size, sizes) == 1 else (50,):
                 values = [percentile(values, share / 100) for values in seen[what, size]]
-                bar = _find_bar(vendor, what, share) if size == sizes[-1] else None
+                bar = find_bar(vendor, what, share) if size == sizes[-1] else None
                 report.add(vendor, f"{title}: p{share}", "ms", values, bar=bar)
             report.add(vendor, f"{title}: CPU of the web server", "ms", cpu[what, size])
         if what == COMPARED:
@@ -216,7 +216,8 @@ def _add_figures(report: Report, vendor: str, seen: Seen, cpu: Cpu, sizes: tuple
             )
 
 
-def _find_bar(vendor: str, what: str, share: int) -> float | None:
+def find_bar(vendor: str, what: str, share: int) -> float | None:
+    """Return the bar of a page's percentile at the largest size, in milliseconds."""
     if what.startswith(("search: ", "API search: ")):
         return SEARCH_BARS[share] if vendor == "postgresql" else None
     if share == 95 and what.startswith("question "):

@@ -93,7 +93,7 @@ class _Seen:
 def measure(report: Report, server: Server, *, rounds: int, batches: int, paced_s: int) -> None:
     """Measure `rounds` of `batches` per client, and `paced_s` seconds of EVENTS_PER_S."""
     vendor, token = server.installation.vendor, server.installation.issue_token("bench")
-    with closing(_Database(server.installation)) as database, _stopped_jobs(server):
+    with closing(_Database(server.installation)) as database, stopped_jobs(server):
         _post(server, token, Writer("warm").mixed(6), 1)
         seen = _Seen()
         for number in range(rounds):
@@ -218,7 +218,7 @@ def _make_paced(port: int, token: str, number: int, seconds: int) -> clients.Wor
 
 
 @contextmanager
-def _stopped_jobs(server: Server) -> Iterator[None]:
+def stopped_jobs(server: Server) -> Iterator[None]:
     """Stop the job clock within the block, and wait until the worker has ended its jobs."""
     clocks = [
         process

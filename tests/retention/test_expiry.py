@@ -47,11 +47,11 @@ def test_what_the_dry_run_counts_goes_and_nothing_else(office: Office) -> None:
     sizes = [len(body.text.encode()) for body in Body.objects.filter(entry_id__in=old)]
     assert due == {"short": [2, sum(sizes), 0, 0], "long": [1, due["long"][1], 0, 0]}
     assert sum(sum(n[:1]) for months in row.dry_run.values() for n in months.values()) == 5
-    assert expiry.run_retention() == 0  # loaded and counted is not in force
+    assert expiry.run_retention().bodies == 0  # loaded and counted is not in force
 
     retention_sets.activate_retention_set(row.pk, world.project, row.counted_at_us)
     before = {e.position: bytes(e.body_commit or b"") for e in Entry.objects.all()}
-    assert expiry.run_retention() == 3
+    assert expiry.run_retention().bodies == 3
     assert with_bodies([*old, *note, *older, *new]) == [*note, *new]
     stored = Erasure.objects.get(entry_id=old[0])
     named = Entry.objects.get(position=stored.expired_by)
@@ -61,7 +61,7 @@ def test_what_the_dry_run_counts_goes_and_nothing_else(office: Office) -> None:
     assert stored.reason == "class short, kept 60 days"
     after = Entry.objects.filter(position__in=before)
     assert {e.position: bytes(e.body_commit or b"") for e in after} == before
-    assert expiry.run_retention() == 0
+    assert expiry.run_retention().bodies == 0
 
 
 def test_a_legal_hold_wins_until_it_is_released(office: Office) -> None:
@@ -72,10 +72,10 @@ def test_a_legal_hold_wins_until_it_is_released(office: Office) -> None:
     )
     row = activate(world)
     assert sum_due(row.dry_run, this_month())["short"][0::3] == [1, 1]
-    assert expiry.run_retention() == 1
+    assert expiry.run_retention().bodies == 1
     assert with_bodies(positions) == positions[:1]
     erasure_requests.release_legal_hold(hold.pk, world.project, office.first)
-    assert expiry.run_retention() == 1
+    assert expiry.run_retention().bodies == 1
     assert with_bodies(positions) == []
 
 
@@ -101,7 +101,7 @@ def test_a_run_that_is_killed_in_a_batch_continues(
     assert 0 < len(left) < 7  # the first batch is whole, nothing of the second one is stored
     assert Erasure.objects.filter(expired_by__isnull=False).count() == 7 - len(left)
     monkeypatch.setattr(erasures.entries, "delete_bodies", delete)
-    assert expiry.run_retention() == len(left)
+    assert expiry.run_retention().bodies == len(left)
     facts = [orjson.loads(e.facts) for e in Entry.objects.filter(kind="retention.expired")]
     assert sum(row["count"] for row in facts) == 7
 
@@ -111,7 +111,7 @@ def test_the_verifier_tells_expired_bodies_from_missing_ones(office: Office) -> 
     positions = append_texts(world, "effect.planned", ["a", "b", "c"], 200)
     kept = append_texts(world, "effect.planned", ["new"], 1)
     activate(world)
-    assert expiry.run_retention() == 3
+    assert expiry.run_retention().bodies == 3
     for sealed in (0, 1):  # before the seal reached the entry that names them, and after
         report = verify_here() if sealed else None
         if report is None:

@@ -65,7 +65,7 @@ def test_an_administrator_puts_a_counted_set_in_force(
     row.refresh_from_db()
     assert row.activated_by == ensure_pseudonym(organization.members["administrator"].user)
 
-    assert expiry.run_retention() == plans
+    assert expiry.run_retention().bodies == plans
     text = " ".join(client.get(reverse("retention")).text.split())
     named = Entry.objects.get(kind="retention.expired")
     assert f"?at={named.position}" in text
