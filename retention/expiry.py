@@ -20,9 +20,10 @@ from erasure import storage_scrub
 from erasure.row_erasure import delete_answers, delete_index_rows
 from erasure.row_scan import load_holds
 from investigation.fulltext import indexer, store
-from journal import entries, erasures, settled_position, text_caches
+from journal import entries, erasures, text_caches
 from journal.models import Erasure
 from monitoring import job_heartbeats
+from proofs.stable_position import load_stable_position
 from retention import retention_dry_run, retention_sets
 from retention.body_scan import ClassedBody, load_project_holds, read_bodies
 from retention.models import RetentionSet
@@ -89,7 +90,7 @@ def expire_project(row: RetentionSet, ends: float | None = None) -> Expired:
     retention_sets.restart_after_release(row)
     storage_scrub.prepare_connection()
     delete_pending_artifacts(row)
-    gone, now, last = Expired(0, 0), now_us(), settled_position.load_settled_position()
+    gone, now, last = Expired(0, 0), now_us(), load_stable_position()
     for name, keep in list_finite_classes(row.rules).items():
         cutoff = compute_cutoff_us(keep, now)
         rows = raw_sql.fetch_rows(_LAST_RECEIVED, [cutoff])

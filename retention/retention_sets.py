@@ -12,8 +12,8 @@ from accounts.models import Project
 from db.clock import now_us
 from db.errors import ChangeRefused
 from erasure.models import LegalHold
-from journal import settled_position
 from journal.entries import SYSTEM_SOURCE
+from proofs.stable_position import load_stable_position
 from retention.models import RetentionSet
 from retention.retention_yaml import list_finite_classes, parse_retention
 
@@ -41,7 +41,7 @@ def load_retention_set(project: Project, text: str, actor: str = SYSTEM_SOURCE) 
         rules=rules,
         loaded_by=actor,
         loaded_at_us=now_us(),
-        counted_end=settled_position.load_settled_position(),
+        counted_end=load_stable_position(),
     )
     record_admin_entry(
         project.pk,
@@ -108,7 +108,7 @@ def repeat_dry_run(retention_set: UUID, project: Project) -> None:
         if row.activation_position is not None:
             raise ChangeRefused("This set is or was in force. Load a new version to count it.")
         row.dry_run, row.counted_position, row.counted_at_us = {}, 0, None
-        row.counted_end = settled_position.load_settled_position()
+        row.counted_end = load_stable_position()
         row.save()
 
 

@@ -22,7 +22,7 @@ from investigation.case_files.case_contents import CaseFile
 from investigation.case_files.case_selection import CaseSelection
 from investigation.models import Incident
 from investigation.query.parser.ast import QueryError
-from journal.settled_position import load_settled_position
+from investigation.query.permalink import load_pinned_position
 
 MAX_TITLE: Final = 120
 STYLESHEET: Final = "case_file.css"
@@ -44,6 +44,7 @@ def case_file_page(request: MemberRequest) -> HttpResponseBase:
     made_us = now_us()
     try:
         selection = _select(request.membership.project, given, made_us)
+        position = load_pinned_position()
     except QueryError as fault:
         context["error"] = fault.sentence
         return render(request, "pages/search/case.html", context, status=422)
@@ -54,7 +55,7 @@ def case_file_page(request: MemberRequest) -> HttpResponseBase:
         request.user.get_username(),
         ensure_pseudonym(request.user),
         made_us,
-        load_settled_position(),
+        position,
     )
     if request.method == "POST":
         return _make(case, "zip" if sent.get("do") == "zip" else "html")

@@ -6,4 +6,3 @@ from tests.erasure.conftest import office as office
 from tests.erasure.conftest import own_folder as own_folder
 from tests.pages.conftest import agent as agent
 from tests.pages.conftest import sample as sample
-from tests.query.conftest import settled as settled

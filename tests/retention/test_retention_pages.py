@@ -40,7 +40,6 @@ def test_an_administrator_puts_a_counted_set_in_force(
     sample: SampleIds,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    settled: None,
 ) -> None:
     for name in ("retention_sets", "views", "expiry", "management.commands.load_retention"):
         module = __import__(f"retention.{name}", fromlist=["now_us"])

@@ -11,7 +11,7 @@ from accounts.models import Project
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.yaml_reader import DocumentError
-from journal import settled_position
+from proofs.stable_position import load_stable_position
 from retention import retention_dry_run, retention_sets
 from retention.body_scan import load_project_holds
 from retention.models import RetentionSet
@@ -80,7 +80,7 @@ class Command(BaseCommand):
 def count_without_storing(project: Project, text: str) -> RetentionSet:
     """Return an unsaved set with its dry run. Raises DocumentError."""
     row = RetentionSet(project=project, rules=parse_retention(text))
-    row.counted_end = settled_position.load_settled_position()
+    row.counted_end = load_stable_position()
     counts, holds = row.dry_run, load_project_holds(project.pk)
     for after in range(0, row.counted_end, retention_dry_run.WINDOW):
         upto = min(after + retention_dry_run.WINDOW, row.counted_end)
