@@ -9,6 +9,7 @@ import binascii
 import hashlib
 import unicodedata
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 ED25519: Final = 0x01
 MAX_SIGNATURES: Final = 100
+SIGNED_AT: Final = "signed_at "  # begins the extension line with the time
 _DASH: Final = "\N{EM DASH} "
 
 
@@ -52,7 +54,10 @@ class SignedNote(NamedTuple):
 
 
 class HeadText(NamedTuple):
-    """The text of a tree head; `extensions` are its further lines."""
+    """The text of a tree head; `extensions` are its further lines.
+
+    One of them has the time of the signature, which the first heads lacked.
+    """
 
     origin: str
     size: int
@@ -157,9 +162,16 @@ def verify_note(note: str, keys: Iterable[NoteKey]) -> tuple[str, list[NoteKey]]
     return text, signers
 
 
-def format_head_text(origin: str, size: int, root: bytes) -> str:
-    """Return the text of a tree head."""
-    return f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n"
+def format_head_text(origin: str, size: int, root: bytes, signed_at_us: int) -> str:
+    """Return the text of a tree head; its time is an extension line of the checkpoint."""
+    head = f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n"
+    return f"{head}{SIGNED_AT}{format_time(signed_at_us)}\n"
+
+
+def format_time(at_us: int) -> str:
+    """Return a time as the extension line has it: UTC, with microseconds."""
+    moment = datetime.fromtimestamp(at_us // 1_000_000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_us % 1_000_000:06d}Z"
 
 
 def parse_head_text(text: str) -> HeadText:

@@ -67,8 +67,9 @@ def sign_tree_head(
     size = load_tree_end().size
     root = compute_root(size, open_tiles())
     key = NoteKey(origin, read_public_key(private_key))
+    made_at_us = now_us()
     note = sign_note(
-        format_head_text(origin, size, root),
+        format_head_text(origin, size, root, made_at_us),
         [(origin, signer) for signer in (private_key, *others)],
     )
     last = load_last_head()
@@ -76,7 +77,7 @@ def sign_tree_head(
         id=last.id + 1 if last else 1,
         size=size,
         root=root,
-        made_at_us=now_us(),
+        made_at_us=made_at_us,
         key_name=key.name,
         key_id=key.key_id,
         note=note,

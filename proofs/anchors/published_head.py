@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
-# A whole signed tree head without extension lines, wherever it begins in a text. What a broken
+# A whole signed tree head with or without its time, wherever it begins in a text. What a broken
 # write left behind does not match.
 _NOTE: Final = re.compile(
     rb"^(?P<origin>[^\n]+)\n(?P<size>0|[1-9][0-9]{0,18})\n(?P<root>[A-Za-z0-9+/]{43}=)\n"
+    rb"(?:signed_at [0-9TZ:.-]+\n)?"
     rb"\n(?:\xe2\x80\x94 [^ \n]+ [A-Za-z0-9+/=]+\n)+",
     re.MULTILINE,
 )

@@ -57,6 +57,7 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from json import encoder
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -197,6 +198,11 @@ _CHECKPOINT: Final = re.compile(
 )
 
 
+_SIGNED_AT: Final = re.compile(
+    r"^signed_at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{6})Z$", re.MULTILINE
+)
+
+
 class VerifierKey(NamedTuple):
     """An Ed25519 public key as C2SP writes it: `<name>+<key id>+<base64>`."""
 
@@ -221,6 +227,7 @@ class Head(NamedTuple):
     number: int = 0  # of the database; 0 elsewhere
     role: str = "database"  # or "kept", "anchor"
     made_at_us: int = 0
+    signed_at_us: int = 0  # as the signed text says; 0 in heads that do not say it
 
 
 def make_key(name: str, public: bytes) -> VerifierKey:
@@ -259,9 +266,19 @@ def find_heads(text: str, where: str, role: str = "database") -> list[Head]:
         heads.append(
             Head(
                 match["origin"], int(match["size"]), root, signed, tuple(signatures), where
-            )._replace(role=role)
+            )._replace(role=role, signed_at_us=_read_time(match["extensions"]))
         )
     return heads
+
+
+def _read_time(extensions: str) -> int:
+    """Return the microseconds of the line `signed_at`, 0 without one."""
+    match = _SIGNED_AT.search(extensions)
+    with contextlib.suppress(ValueError):
+        if match is not None:
+            moment = datetime.strptime(match[1] + "+0000", "%Y-%m-%dT%H:%M:%S%z")
+            return int(moment.timestamp()) * 1_000_000 + int(match[2])
+    return 0
 
 
 def _read_head(text: str, where: str, role: str = "kept") -> Head:
@@ -620,7 +637,8 @@ def _read_stored_head(number: int, size: int, root: Any, note: Any, made_at_us: 
     where = f"tree head {number}"
     parsed = find_heads(str(note), where)
     head = parsed[0] if len(parsed) == 1 else Head("", size, b"", b"", (), where)
-    if (head.size, head.root) != (size, bytes(root)):
+    is_same_time = head.signed_at_us in (0, made_at_us)
+    if (head.size, head.root) != (size, bytes(root)) or not is_same_time:
         head = head._replace(size=size, root=bytes(root), signatures=())
     return head._replace(number=number, made_at_us=made_at_us)
 
@@ -1414,6 +1432,7 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
     _check_head_rows(database, report)
     origin = _find_origin(database)
     outside, beyond = _sort_outside(options.outside, origin, keys, size, report)
+    _check_head_times(database, outside, origin, report)
     beyond = [*(head for head in largest if head.size > size), *beyond]
     if options.resume is not None and options.resume.exists():
         _load_resume(check, options.resume, origin, size)
@@ -1488,6 +1507,43 @@ def _check_head_rows(database: Database, report: Report) -> None:
     )
     for (head,) in shrunk:
         report.add(Finding("fork", "tree head", f"tree head {head} is smaller than the one before"))
+
+
+def _check_head_times(
+    database: Database, outside: Sequence[Head], origin: str, report: Report
+) -> None:
+    """Check that heads were signed in the order of their sizes, and before they were anchored."""
+    top_us = 0
+    for head in _read_all_heads(database, -1):
+        if head.signed_at_us and head.signed_at_us < top_us - LATE_US:
+            _add_early_head(report, head, top_us, "head before it")
+        top_us = max(top_us, head.signed_at_us)
+    anchored = database.rows(
+        "SELECT anchor.name, head.id, anchor.anchored_at_us, head.made_at_us FROM proofs_anchor"
+        " anchor JOIN proofs_treehead head ON head.id = anchor.tree_head_id"
+        f" WHERE anchor.error = '' AND anchor.anchored_at_us < head.made_at_us - {LATE_US}"
+        " ORDER BY head.id LIMIT 10"
+    )
+    for name, number, anchored_at_us, made_at_us in anchored:
+        what = f"tree head {number} was signed at {_format_time(made_at_us)}, after its anchor"
+        what += f" {name} took it at {_format_time(anchored_at_us)}"
+        report.add(Finding("reordered", "tree head", what))
+    for head in outside:
+        if head.origin != origin or not head.signed_at_us:
+            continue
+        for after in database.heads("WHERE size > ? ORDER BY id", (head.size,)):
+            if after.signed_at_us and after.signed_at_us < head.signed_at_us - LATE_US:
+                _add_early_head(report, after, head.signed_at_us, f"smaller {head.where}")
+
+
+def _add_early_head(report: Report, head: Head, other_us: int, other: str) -> None:
+    what = f"{head.where} says {_format_time(head.signed_at_us)}, and the {other}"
+    what += f" {_format_time(other_us)}: it was backdated, or the server's clock was set back"
+    report.add(Finding("reordered", "tree head", what))
+
+
+def _format_time(at_us: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_us // 1_000_000))
 
 
 def _find_origin(database: Database) -> str:
@@ -1837,6 +1893,7 @@ def compare_heads(
         )
     if verify_consistency_path(old.size, old.root, new.size, new.root, path):
         report.notes.append(f"{new.size} entries extend the {old.size} of {old.where}.")
+        _compare_times(old, new, report)
         report.counts["ok"] = report.counts.get("ok", 0) + 1
     else:
         report.add(
@@ -1849,6 +1906,17 @@ def compare_heads(
                 old.size - 1,
             )
         )
+
+
+def _compare_times(old: Head, new: Head, report: Report) -> None:
+    if not old.signed_at_us or not new.signed_at_us:
+        return
+    if old.size == new.size:
+        first, last = sorted((old.signed_at_us, new.signed_at_us))
+        times = f"{_format_time(first)} and {_format_time(last)}"
+        report.notes.append(f"No entry was sealed between {times}.")
+    elif new.signed_at_us < old.signed_at_us - LATE_US:
+        _add_early_head(report, new, old.signed_at_us, f"smaller {old.where}")
 
 
 # --- Proof files and bundles ---------------------------------------------------------------------
@@ -2288,7 +2356,7 @@ def write_report(report: Report, code: int) -> str:
         if finding.first is not None:
             same = finding.last is None or finding.last == finding.first
             place = f" {finding.first}" if same else f" {finding.first} to {finding.last}"
-        position = f" (e_{finding.position}{' ' if finding.kind else ''}{finding.kind})"
+        position = f" (#{finding.position}{' ' if finding.kind else ''}{finding.kind})"
         where = position if finding.position is not None else ""
         lines.append(f"{finding.finding}: {finding.what}{place}{where}: {finding.detail}")
     for name, number in listed.items():

@@ -37,9 +37,10 @@ class SmallTree:
     def make_head(self, number: int, size: int) -> PublishedHead:
         """Return head `number`, signed, of the first `size` leaves."""
         root = self.compute_root(size)
-        text = signed_note.format_head_text(ORIGIN, size, root)
+        made_at_us = 1_700_000_000_000_000 + number
+        text = signed_note.format_head_text(ORIGIN, size, root, made_at_us)
         note = signed_note.sign_note(text, [(ORIGIN, self.key)])
-        return PublishedHead(number, ORIGIN, size, root, 1_700_000_000_000_000 + number, note)
+        return PublishedHead(number, ORIGIN, size, root, made_at_us, note)
 
 
 def read_last(head: PublishedHead, receipt: dict[str, Any]) -> LastReceipt:

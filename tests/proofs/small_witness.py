@@ -42,7 +42,8 @@ class Witness:
         assert old == str(int(old))
         proof = [base64.b64decode(line, validate=True) for line in proof_lines]
         text, _, signatures = note.partition("\n\n")
-        origin, size_line, root_line = text.split("\n")
+        # It signs extension lines and says nothing about them (c2sp.org/tlog-cosignature).
+        origin, size_line, root_line, *_extensions = text.split("\n")
         size, root, text = int(size_line), base64.b64decode(root_line), f"{text}\n"
         public = self.trusted.get(origin)
         if public is None:

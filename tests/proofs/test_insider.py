@@ -4,6 +4,7 @@ docs/how-to/insider.md has the same cases in the same order. Where the database 
 a tree head kept outside, or an anchor, shows it.
 """
 
+import re
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from journal import entries, erasures
 from journal.models import Entry
 from proofs import merkle, signing_keys
 from proofs.models import TreeHead
-from proofs.signed_note import format_verifier_key
+from proofs.signed_note import format_head_text, format_verifier_key, sign_note
 from proofs.verifier import gatebook_verify
 from proofs.verifier.gatebook_verify import Report
 from tests.journal.drafts import NOW_US, draft, new_project
@@ -261,6 +262,38 @@ def test_changed_and_deleted_tree_heads_are_named(head: TreeHead) -> None:
         ("missing", "tree head"),
         ("fork", "tree head"),
     }
+
+
+def test_a_backdated_tree_head_is_named_although_its_key_was_stolen(head: TreeHead) -> None:
+    """The time is signed: an hourly head of an unchanged tree shows that nothing happened."""
+    kept = keep_head(head)
+    origin, size, root = head.key_name, head.size, bytes(head.root)
+    early_us = head.made_at_us - 3_600_000_000
+    text = format_head_text(origin, size, root, early_us)
+    forged = TreeHead.objects.create(
+        id=head.id + 1,
+        size=size,
+        root=root,
+        made_at_us=early_us,
+        key_name=origin,
+        key_id=head.key_id,
+        note=sign_note(text, [(origin, KEY)]),
+    )
+    report = verify_here([kept])
+    assert list_places(report) == [("reordered", "tree head", None, None)]
+    assert f"tree head {forged.id} says" in report.findings[0].detail
+    # Its row with another time, and an anchor that has it before it was signed.
+    run("UPDATE proofs_treehead SET made_at_us = made_at_us + 7200000000 WHERE id = %s", forged.id)
+    run(
+        "INSERT INTO proofs_anchor (tree_head_id, name, kind, anchored_at_us, receipt, error)"
+        " VALUES (%s, 'a', 'file', %s, '{}', '')",
+        *(forged.id, head.made_at_us),
+    )
+    details = " | ".join(f"{row.finding}: {row.detail}" for row in verify_here().findings)
+    assert re.search(
+        r"reordered: tree head 4 says .* \| reordered: tree head 4 was signed at", details
+    )
+    assert "modified: tree head 4 is signed by no key that you trust" in details
 
 
 def test_an_erased_body_is_erased_only_if_an_entry_records_it(head: TreeHead) -> None:

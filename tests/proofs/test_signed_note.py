@@ -34,10 +34,13 @@ def test_notes_equal_those_of_the_reference_implementation() -> None:
 def test_a_wrong_signature_is_refused_and_one_of_an_unknown_key_ignored() -> None:
     private, stranger = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     key = NoteKey("gatebook/1", signed_note.read_public_key(private))
-    text = signed_note.format_head_text("gatebook/1", 20, b"r" * 32)
+    text = signed_note.format_head_text("gatebook/1", 20, b"r" * 32, 1_795_428_000_000_001)
     note = signed_note.sign_note(text, [("gatebook/1", private), ("elsewhere", stranger)])
     assert signed_note.verify_note(note, [key]) == (text, [key])
-    assert signed_note.parse_head_text(text) == ("gatebook/1", 20, b"r" * 32, ())
+    assert signed_note.parse_head_text(text) == (
+        *("gatebook/1", 20, b"r" * 32),
+        ("signed_at 2026-11-23T10:00:00.000001Z",),
+    )
     with pytest.raises(NoteError, match="None of the given keys"):
         signed_note.verify_note(note, [NoteKey("other", key.public_key)])
     with pytest.raises(NoteError, match="is wrong"):

@@ -16,6 +16,7 @@ from proofs import sealer, signing_keys, tree_heads
 from proofs.models import SigningKey, TreeHead
 from proofs.signed_note import parse_head_text, verify_note
 from proofs.tree_store import load_tree_end
+from proofs.verifier import gatebook_verify
 from tests.journal.drafts import draft, new_project
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +43,9 @@ def verify_last_head(*stored: SigningKey) -> TreeHead:
     text, signers = verify_note(head.note, note_keys)
     assert signers == note_keys
     origin = signing_keys.load_origin()
-    assert parse_head_text(text) == (origin, head.size, bytes(head.root), ())
+    assert parse_head_text(text)[:3] == (origin, head.size, bytes(head.root))
+    (parsed,) = gatebook_verify.find_heads(head.note, "")
+    assert parsed.signed_at_us == head.made_at_us
     assert head.key_name == origin
     return head
 

@@ -182,12 +182,16 @@ def _build_notes(tree: Any) -> dict[str, Any]:
     text = f"{ORIGIN}\n700\n{root}\n"
     note = _sign(text, key)
     changed = note.replace("\n700\n", "\n701\n")
+    timed = _sign(f"{text}signed_at 2026-11-23T10:00:00.000001Z\n", key)
+    later = timed.replace("10:00:00.000001", "11:00:00.000001")
     return {
         "seed": bytes([1] * 32).hex(),
         "key": _format_key(key),
         "cases": [
             {"what": "signed by the key", "note": note, "holds": True},
             {"what": "signed by two keys", "note": note + _sign_line(text, other), "holds": True},
+            {"what": "with the time of the signature", "note": timed, "holds": True},
+            {"what": "another time than was signed", "note": later, "holds": False},
             {"what": "another size than was signed", "note": changed, "holds": False},
             {"what": "signed by another key only", "note": _sign(text, other), "holds": False},
             {
