@@ -5,15 +5,11 @@ import time_machine
 from approvals.waiting_times import find_bar, find_quantile
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.linked_numbers import check_linked_numbers
-from tests.query.conftest import settled
 
-__all__ = ["settled"]
 US = 1_000_000
 
 
-def test_each_bar_of_the_decided_list_links_to_its_requests(
-    inbox: InboxScenario, settled: None
-) -> None:
+def test_each_bar_of_the_decided_list_links_to_its_requests(inbox: InboxScenario) -> None:
     gates = [
         inbox.gate(inbox.plan(f"e-{number}", tool="git.push", arguments=[number]))
         for number in range(4)

@@ -9,9 +9,8 @@ from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.linked_numbers import check_linked_numbers
 from tests.pages.people import Organization
 from tests.pages.sample_data import fill
-from tests.query.conftest import settled
 
-__all__ = ["quiet", "settled"]
+__all__ = ["quiet"]
 DAY_US = 86_400_000_000
 
 
@@ -36,7 +35,7 @@ def act(inbox: InboxScenario) -> None:
 
 
 def test_every_number_of_the_page_equals_the_search_that_it_links_to(
-    quiet: InboxScenario, organization: Organization, settled: None
+    quiet: InboxScenario, organization: Organization
 ) -> None:
     act(quiet)
     page = organization.client("administrator").get(reverse("agent", args=[organization.agent.pk]))

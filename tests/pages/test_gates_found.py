@@ -3,13 +3,12 @@
 from tests.approvals.conftest import inbox, quiet
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.people import Organization
-from tests.query.conftest import settled
 
-__all__ = ["inbox", "quiet", "settled"]
+__all__ = ["inbox", "quiet"]
 
 
 def test_a_found_request_shows_its_target_arguments_and_decision(
-    inbox: InboxScenario, organization: Organization, settled: None
+    inbox: InboxScenario, organization: Organization
 ) -> None:
     target = {"repository": "web", "ref": "topic"}
     gate = inbox.gate(inbox.plan(tool="git.push", arguments={"note": "rounding"}, target=target))

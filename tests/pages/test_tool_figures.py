@@ -5,13 +5,12 @@ from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.linked_numbers import check_linked_numbers
 from tests.pages.people import Organization
 from tests.pages.sample_data import fill
-from tests.query.conftest import settled
 
-__all__ = ["quiet", "settled"]
+__all__ = ["quiet"]
 
 
 def test_every_number_of_a_tool_equals_its_search(
-    quiet: InboxScenario, organization: Organization, settled: None
+    quiet: InboxScenario, organization: Organization
 ) -> None:
     fill(quiet.agent)
     page = organization.client("viewer").get("/tools/").text
