@@ -41,12 +41,15 @@ class ProjectEntry:
         return self.body[name]
 
 
-def load_project_entries(batch: RebuildBatch, kinds: Sequence[str]) -> list[ProjectEntry]:
-    """Return the project's own entries of these kinds, in order; none of an archive.
+def load_project_entries(
+    batch: RebuildBatch, kinds: Sequence[str], *, of_archives: bool = False
+) -> list[ProjectEntry]:
+    """Return the project's own entries of these kinds, in order.
 
-    An archive holds what another installation recorded, and nothing there decides.
+    An archive holds what another installation recorded, and nothing there decides: it has none but
+    those of kinds that a bundle never contains, such as the members of the archive (`of_archives`).
     """
-    if batch.project is None or is_archive(batch):
+    if batch.project is None or (is_archive(batch) and not of_archives):
         return []
     key = ("entries", *kinds)
     if key not in batch.cache:

@@ -34,7 +34,7 @@ _NO_SECRET: Final = b""  # what a token gets that the journal does not know: it 
 def _fold_members(batch: RebuildBatch) -> dict[UUID, ProjectEntry]:
     """Return the last entry about each present member."""
     members: dict[UUID, ProjectEntry] = {}
-    for entry in load_project_entries(batch, _MEMBERS):
+    for entry in load_project_entries(batch, _MEMBERS, of_archives=True):
         if entry.subject is None:
             continue
         if entry.kind == "admin.member_removed":
@@ -60,7 +60,7 @@ def _fold_member_rows(batch: RebuildBatch) -> Iterator[FoldedRow]:
 
 def _fold_teams(batch: RebuildBatch) -> Iterator[FoldedRow]:
     entries: dict[UUID, ProjectEntry] = {}
-    for entry in load_project_entries(batch, _TEAMS):
+    for entry in load_project_entries(batch, _TEAMS, of_archives=True):
         if entry.subject is not None and entry.kind == "admin.team_created":
             entries[entry.subject] = entry
         elif entry.subject is not None:
@@ -78,7 +78,7 @@ def _fold_teams(batch: RebuildBatch) -> Iterator[FoldedRow]:
 def _fold_team_members(batch: RebuildBatch) -> Iterator[FoldedRow]:
     members = {entry.facts["person"]: key for key, entry in _fold_members(batch).items()}
     listed: dict[tuple[UUID, str], ProjectEntry] = {}
-    for entry in load_project_entries(batch, _TEAM_MEMBERS):
+    for entry in load_project_entries(batch, _TEAM_MEMBERS, of_archives=True):
         if entry.subject is None:
             continue
         key = (entry.subject, entry.facts["person"])
