@@ -49,11 +49,16 @@ class Headline:
 
 
 def effect_headline(
-    effect: Effect, attempts: Sequence[Attempt], times: int, now_us: int
+    effect: Effect,
+    attempts: Sequence[Attempt],
+    times: int,
+    now_us: int,
+    violations: Sequence[str] = (),
 ) -> Headline:
-    """Return the headline of `effect` at `now_us`.
+    """Return the headline of `effect` at `now_us`: what is wrong comes before its outcome.
 
-    `attempts` are its newest attempts in order; `times` is their total number.
+    `attempts` are its newest attempts in order; `times` is their total number. `violations` are
+    the labels of its violations, oldest first.
     """
     state = derive_shown_state(effect, now_us)
     result = _SAY.get(effect.state, _planned_headline)(
@@ -67,6 +72,10 @@ def effect_headline(
             [lead, *result.rest],
             "failed",
         )
+    elif violations:
+        lead = f" {result.words[:1].lower()}{result.words[1:]}"
+        wrong = violations[0].rstrip(".")
+        result.words, result.rest, result.style = f"{wrong}:", [lead, *result.rest], "failed"
     if effect.resolution == "compensate" and effect.state != "compensated":
         result.detail.append(" A person requested its compensation.")
     if times > 1:

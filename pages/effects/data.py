@@ -13,9 +13,10 @@ from django.db.models.functions import Substr
 from accounts.models import Project
 from approvals.gates.deadlines import current_gate_status
 from approvals.models import Gate
+from approvals.review import call_titles
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
-from display import entry_bodies
+from display import effect_runs, entry_bodies
 from display.entry_bodies import Argument, Excerpt
 from display.keyset_pagination import MAX_POSITION
 from hooks.models import EventMatch
@@ -81,7 +82,7 @@ def _effect_query(project: UUID, effect: UUID) -> "QuerySet[Any]":
         "session__on_behalf_of",
     )
     return (
-        Effect.objects.filter(project=project, id=effect)
+        effect_runs.annotate_runs(Effect.objects.filter(project=project, id=effect))
         .select_related(*joined)
         .annotate(
             before_id=Subquery(before.values("id")[:1]), after_id=Subquery(after.values("id")[:1])
@@ -439,3 +440,34 @@ def load_effect_artifacts(effect: Effect, upto: int = MAX_POSITION) -> list[Arti
     """Return the newest artifacts of this effect opened up to the position `upto`."""
     rows = Artifact.objects.filter(effect=effect.id, project=effect.project_id)
     return list(rows.filter(opened_position__lte=upto).order_by("-opened_position")[:MAX_RELATED])
+
+
+def build_effect_title(effect: Effect, exchange: Exchange) -> str:
+    """Return what the call is about, by the kind of its tool: a file, a branch. Agent text."""
+    values = {
+        argument.name: argument.value.text
+        for argument in exchange.arguments
+        if argument.name and argument.kind in ("text", "number")
+    }
+    title = call_titles.build_call_title(
+        effect.tool, values, ref=effect.ref, resource=effect.resource
+    )
+    return " ".join(filter(None, (title.label, title.object)))
+
+
+def describe_let_through(effect: Effect, gates: list[Gate]) -> str:
+    """Return which rule let an effect through that nobody was asked about; empty for others."""
+    if gates or effect.permission in ("none", "pending", "denied", "bypassed"):
+        return ""
+    rule = effect.policy_rule
+    if effect.permission_basis == "exemption":
+        return f"An exemption suspended the rule {rule}: nobody had to be asked."
+    if rule.endswith("/"):
+        return "No rule asks anybody about this call, so it was allowed."
+    if effect.permission_basis == "observe" and effect.policy_outcome in ("ask", "deny"):
+        return (
+            f"The rule {rule} would have held it, but the project only observed: nobody was asked."
+        )
+    if effect.policy_outcome == "allow":
+        return f"The rule {rule} allowed it without asking anybody."
+    return "No policy was in force, so nobody was asked."

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
 from db.clock import now_us
-from display import access_log, effect_headline
+from display import access_log, effect_headline, effect_runs
 from display.handles import parse_position
 from display.keyset_pagination import MAX_POSITION
 from display.page_params import parse_page_place
@@ -21,7 +21,7 @@ from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import resolutions, stops
 from ledger import violations as ledger_violations
-from pages.effects import data, lifecycle
+from pages.effects import data, lifecycle, people_acts
 from pages.history import views
 from pages.incidents import data as incidents_data
 from sessions import artifacts
@@ -48,8 +48,18 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
     )
     case, verdict = data.load_case_and_verdict(row, attempts, now)
     people_asked = not resolutions.evaluate_prompt(case, verdict, row.deadline_us, now).refused
+    exchange = data.load_exchange(row, attempts)
+    facts = data.load_entry_page(
+        row, place.window.before, parse_position(request.GET.get("fact", ""))
+    )
+    run = effect_runs.read_run_times(row)
     context = {
         "effect": row,
+        "run": run,
+        "run_source": effect_runs.RUN_SOURCES.get(run.ran_source, ""),
+        "title": data.build_effect_title(row, exchange),
+        "people_acts": people_acts.list_people_acts([each.entry for each in facts.rows], gates),
+        "let_through": data.describe_let_through(row, gates),
         "verdict": verdict,
         "may_resolve": people_asked
         and has_role(request.membership, "operator")
@@ -57,16 +67,14 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "resolutions": resolutions.load_resolutions(row),
         "host_matches": shown_events.load_effect_matches(row) if row.has_host_matches else [],
         "compared": data.compare_with_review(row, attempts, gates, violations),
-        "headline": effect_headline.effect_headline(row, attempts, attempt_total, now),
+        "headline": effect_headline.effect_headline(row, attempts, attempt_total, now, violations),
         "life": lifecycle.life_stages(row, attempts, now),
         "attempts": attempts,
         "attempts_in_all": attempt_total,
         "tool": data.load_tool_declaration(row),
-        "exchange": data.load_exchange(row, attempts),
+        "exchange": exchange,
         "meta": sent_meta.format_meta(sent_meta.load_effect_meta(row.id)),
-        "facts": data.load_entry_page(
-            row, place.window.before, parse_position(request.GET.get("fact", ""))
-        ),
+        "facts": facts,
         "undoing": compensations,
         "children": children,
         "elsewhere": data.load_same_calls(row),
@@ -76,7 +84,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "violations": [
             words
             for words in violations
-            if row.permission != "bypassed" or words != HEADLINE_VIOLATION
+            if words != (HEADLINE_VIOLATION if row.permission == "bypassed" else violations[0])
         ],
         "stop": stops.find_stop(row.project_id, row.session_id, row.agent_id, row.tool, row.id)
         if load_project_status(request).has_stops

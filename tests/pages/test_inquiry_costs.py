@@ -100,9 +100,8 @@ def test_queries_are_few_and_do_not_grow_with_the_journal(
     grow(agent, sample)
     many(agent, "apart", 95, start=5)
     after = {url: measure_page(viewer, url)[0] for url in before}
-    assert after == before, {
-        url: (before[url], after[url]) for url in before if before[url] != after[url]
-    }
+    grown = {url: (before[url], after[url]) for url in before if after[url] > before[url]}
+    assert grown == {}
 
 
 def test_chains_and_incidents_cost_the_same_whatever_their_size(
