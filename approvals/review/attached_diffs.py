@@ -1,8 +1,8 @@
 """Diffs that an agent recorded as artifacts of a request: what it says the call changes.
 
-An artifact belongs to a request if the agent recorded it for the effect, or if the arguments or the
-preconditions name its SHA-256 or its handle. Gatebook does not compare the diff with the
-repository, so pages show it as the agent's statement.
+An artifact belongs to a request if the agent recorded it for the effect, if the arguments or the
+preconditions name its SHA-256 or its handle, or if its name has a commit that the call pushes.
+Gatebook does not compare the diff with the repository, so pages show it as the agent's statement.
 """
 
 import re
@@ -28,6 +28,10 @@ _MAX_READ: Final = 1_000  # artifacts of one request
 _MAX_NAMED: Final = 16  # artifacts that the arguments name
 _MAX_CHARACTERS: Final = 4_096  # of an argument that is searched for names of artifacts
 _NAMED: Final = re.compile(r"\b(?:([0-9a-f]{64})|a_([0-9]{1,15}))\b")
+_COMMIT: Final = re.compile(r"[0-9a-f]{7,40}")
+_PUSHED: Final = re.compile(r"(?<![\w:=])\+?([0-9a-f]{7,40}):[\w/]")  # of a refspec
+_SHORT: Final = 7  # characters of a commit's hash that a name has at least
+_MAX_COMMITS: Final = 8
 _MEDIA_TYPES: Final = ("text/x-diff", "text/x-patch", "text/diff", "text/patch")
 _TYPES: Final = ("diff", "patch")
 _ENDINGS: Final = (".diff", ".patch")
@@ -66,8 +70,11 @@ def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDi
     """Load the diffs recorded for the effect of a request, oldest first. One query."""
     hashes, positions = _list_named((plan.get("arguments"), plan.get("preconditions")))
     rows: Iterable[Artifact]
-    if hashes or positions:
+    commits = _list_pushed_commits(plan.get("arguments"))
+    if hashes or positions or commits:
         belongs = Q(effect=gate.effect_id)
+        for commit in commits:
+            belongs |= Q(session=gate.session_id, name__contains=commit)
         belongs |= Q(session=gate.session_id, sha256__in=hashes)
         belongs |= Q(session=gate.session_id, opened_position__in=positions)
         rows = _select_diffs(gate.project_id, belongs)
@@ -99,6 +106,20 @@ def _select_diffs(project: UUID, belongs: Q) -> "QuerySet[Artifact]":
 _OF_EFFECT: Final = CompiledQuerySet(
     lambda project, effect: _select_diffs(project, Q(effect=effect)), project=UUID, effect=UUID
 )
+
+
+def _list_pushed_commits(arguments: Any) -> list[str]:
+    """List short hashes of the commits that a call pushes, not of those that it removes."""
+    named = arguments if isinstance(arguments, Mapping) else {}
+    listed = named.get("commits")
+    rows = listed if isinstance(listed, list) else []
+    texts = [row.get("sha") for row in rows if isinstance(row, Mapping)]
+    texts += [named.get("commit"), named.get("sha")]
+    hashes = [text.casefold() for text in texts if isinstance(text, str)]
+    for text in iterate_strings(named.get("command")):
+        hashes += _PUSHED.findall(text[:_MAX_CHARACTERS])
+    found_hashes = (match[0] for text in hashes if (match := _COMMIT.fullmatch(text)))
+    return list(dict.fromkeys(text[:_SHORT] for text in found_hashes))[:_MAX_COMMITS]
 
 
 def _list_named(values: Iterable[Any]) -> tuple[list[str], list[int]]:

@@ -72,6 +72,20 @@ def test_a_diff_that_the_arguments_name_belongs_to_the_request(
     assert build_card(plan(inbox, "e-2", diff="another")).attached == ()
 
 
+def test_a_diff_named_after_a_pushed_commit_belongs_to_the_request(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.plan("e-0", arguments={"command": "git push origin next"})  # opens the session
+    record(inbox, name="9d02a77.diff")
+    push = "git push --force-with-lease=main:4be1c9e origin 9d02a77:main"
+    assert "production values" in fact(rita, plan(inbox, command=push), 2)
+    listed = plan(inbox, "e-2", commits=[{"sha": "9d02a77c0ffee"}])
+    assert len(build_card(listed).attached) == 1
+    # A removed commit is not what the push changes.
+    removed = "git push --force-with-lease=main:9d02a77 origin 4be1c9e:main"
+    assert build_card(plan(inbox, "e-3", command=removed)).attached == ()
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
