@@ -70,7 +70,9 @@ def list_people_acts(entries: Iterable[Any], gates: Sequence[Gate]) -> list[Pers
         )
         for entry in listed
     ]
-    return sorted([*acts, *_list_notifications(gate_ids)], key=lambda act: act.at_us)
+    return sorted(
+        [*acts, *_list_notifications(gate_ids)], key=lambda act: (act.at_us, act.position or 0)
+    )
 
 
 def _describe_entry(entry: Any, *, is_request: bool) -> str:

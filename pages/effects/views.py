@@ -1,12 +1,14 @@
 """Effect page, raw bodies of its journal entries, and stored artifacts."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from django.http import FileResponse, Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from accounts.access import MemberRequest, has_role, member_required
@@ -21,7 +23,7 @@ from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import resolutions, stops
 from ledger import violations as ledger_violations
-from pages.effects import data, lifecycle, people_acts
+from pages.effects import data, lifecycle, people_acts, relation_graph
 from pages.history import views
 from pages.incidents import data as incidents_data
 from sessions import artifacts
@@ -53,6 +55,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         row, place.window.before, parse_position(request.GET.get("fact", ""))
     )
     run = effect_runs.read_run_times(row)
+    elsewhere = data.load_same_calls(row)
     context = {
         "effect": row,
         "run": run,
@@ -77,7 +80,8 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "facts": facts,
         "undoing": compensations,
         "children": children,
-        "elsewhere": data.load_same_calls(row),
+        "elsewhere": elsewhere,
+        "graph": _draw_graph(row, attempts, compensations, children, elsewhere, now),
         "artifacts": data.load_effect_artifacts(row),
         "gates": gates,
         "violates": bool(violations),
@@ -101,6 +105,36 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
     page = render(request, "pages/effects/effect.html", context)
     _record_view(request, "effect", row.opened_position, row)
     return page
+
+
+def _draw_graph(
+    row: Any,
+    attempts: Sequence[Any],
+    compensations: Sequence[Any],
+    children: Sequence[Any],
+    elsewhere: Sequence[Any],
+    now: int,
+) -> relation_graph.RelationGraph | None:
+    """Return the graph of what the table of related effects lists. No queries."""
+
+    def node(effect: Any, how: str) -> relation_graph.RelatedNode:
+        return relation_graph.RelatedNode(effect, how, reverse("effect", args=[effect.id]))
+
+    before = [node(row.parent_effect, "parent: caused it")] if row.parent_effect else []
+    before += [node(row.compensates, "undone by it")] if row.compensates else []
+    before += [
+        node(link.other, f"same call before, in {link.other.session}")
+        for link in elsewhere
+        if link.earlier
+    ]
+    after = [node(each, "undoes it") for each in compensations]
+    after += [node(each, "caused by it") for each in children]
+    after += [
+        node(link.other, f"same call since, in {link.other.session}")
+        for link in elsewhere
+        if not link.earlier
+    ]
+    return relation_graph.draw_relations(row, attempts, before, after, now)
 
 
 @require_safe

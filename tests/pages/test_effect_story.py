@@ -11,6 +11,7 @@ from ledger.violations import VIOLATION_LABELS
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds
 
 pytestmark = pytest.mark.django_db
 NOW_US = 1_795_262_400_000_000
@@ -72,3 +73,23 @@ def test_what_people_saw_and_did_is_listed_by_name(
     assert re.search(r"\breviewer saw the request, version \d", acts), acts
     assert re.search(r"\bsam answered the request", acts), acts
     assert "without asking anybody" not in acts
+
+
+def test_related_effects_and_attempts_are_drawn_and_listed(
+    organization: Organization, sample: SampleIds
+) -> None:
+    client = organization.client("viewer")
+    links = {}
+    for name in ("compensated", "ok"):
+        url = reverse("effect", args=[sample.effects[name]])
+        page = client.get(url).content.decode()
+        graph = page.partition('id="graph"')[2].partition("</section>")[0]
+        table = page.partition('id="relations"')[2].partition("</section>")[0]
+        drawn = re.findall(r'<a href="(/effects/[^"]+/)">\s*<svg', graph)
+        listed = re.findall(r'class="handle" href="(/effects/[^"]+/)"', table)
+        assert sorted(drawn) == sorted(listed)
+        links[name] = drawn
+    assert links["compensated"]
+    retried = client.get(reverse("effect", args=[sample.effects["rejected"]])).content.decode()
+    assert "attempt 1: " in retried
+    assert "attempt 2: " in retried
