@@ -34,6 +34,7 @@ class RuleStatistics:
     changes_requested: int = 0
     expired: int = 0
     waiting: int = 0
+    last_denied_us: int | None = None
     quick: int = 0
     votes: int = 0
     took_us: list[int] = field(default_factory=list)
@@ -95,6 +96,13 @@ class RuleMatchCounts:
     allow: int = 0
     ask: int = 0
     deny: int = 0
+    rules: list[str] = field(default_factory=list)  # set@version/rule of each version that decided
+
+    @property
+    def query(self) -> str:
+        """The condition of a search for the effects that the rule decided about."""
+        named = ",".join(f'"{rule}"' for rule in sorted(self.rules))
+        return f"rule:[{named}]"
 
     @property
     def total(self) -> int:
@@ -126,14 +134,17 @@ def count_rule_matches(project: Project, name: str, since_us: int) -> dict[str, 
         for policy_rule, outcome, count in cursor.fetchall():
             policy_set, _, rule = policy_rule.partition("/")
             if policy_set.partition("@")[0] == name:
+                if policy_rule not in by_rule[rule].rules:
+                    by_rule[rule].rules.append(policy_rule)
                 setattr(by_rule[rule], outcome, getattr(by_rule[rule], outcome) + count)
     return by_rule
 
 
 # The newest gates by the index gate_by_opening, counted in the database to transfer few rows.
 _GATES_SQL: Final = """
-SELECT rule, status, late, COUNT(*) FROM (
-  SELECT rule, status, CASE WHEN decide_by_us < %s THEN 1 ELSE 0 END AS late, policy_set_id
+SELECT rule, status, late, COUNT(*), MAX(decided_at_us) FROM (
+  SELECT rule, status, decided_at_us, policy_set_id,
+    CASE WHEN decide_by_us < %s THEN 1 ELSE 0 END AS late
   FROM approvals_gate WHERE project_id = %s AND opened_position > %s
   ORDER BY opened_position DESC LIMIT %s
 ) AS lately
@@ -156,9 +167,11 @@ def load_rule_statistics(
         cursor.execute(
             _GATES_SQL, [now, identity, find_position_before(since_us), MOST_GATES, identity, name]
         )
-        for rule, status, late, count in cursor.fetchall():
+        for rule, status, late, count, decided_us in cursor.fetchall():
             rule_budget = by_rule[rule]
             rule_budget.requests += count
+            if status in ("denied", "denied_session"):
+                rule_budget.last_denied_us = max(rule_budget.last_denied_us or 0, decided_us)
             if status == "pending":
                 status = "expired" if late else "waiting"
             column = (

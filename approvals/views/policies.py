@@ -29,6 +29,7 @@ from approvals.policies.statistics import RuleMatchCounts, RuleStatistics
 from approvals.policies.working_hours import WorkingHours
 from db.clock import now_us
 from db.errors import ChangeRefused
+from db.whole_days import build_period
 
 MAX_HISTORY: Final = 50  # policy sets and activations on a page
 MAX_TESTED_EFFECTS: Final = 20_000  # effects; the command tests all
@@ -103,7 +104,7 @@ def policies_page(request: MemberRequest) -> HttpResponse:
     unmatched = RuleMatchCounts()
     if current is not None:
         name, now = current.policy_set.name, now_us()
-        since = now - statistics.DAYS * dry_run.DAY_US
+        since = build_period(now, statistics.DAYS).since_us
         matched = statistics.count_rule_matches(project, name, since)
         costs = statistics.load_rule_statistics(project, name, since, now)
         rules = [_rule_view(rule, matched, costs) for rule in current.policy_set.rules["rules"]]
@@ -117,6 +118,9 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         if current
         else [],
         "asking": [rule for rule in rules if rule.budget.requests],
+        "since_text": build_period(now_us(), statistics.DAYS).text,
+        "most_matches": max((rule.matches.total for rule in rules), default=0),
+        "most_requests": max((rule.budget.requests for rule in rules), default=0),
         "most": statistics.MOST_EFFECTS,
         "most_votes": statistics.MOST_VOTES,
         "days": statistics.DAYS,

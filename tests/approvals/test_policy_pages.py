@@ -149,7 +149,7 @@ def test_the_page_shows_each_rule_and_how_often_it_matched(inbox: InboxScenario)
     assert "mode <b>enforce</b>" in text
     assert '<code id="push">push</code>' in text
     assert "1 person (any reviewer)" in text
-    assert re.search(r'id="push".*?class="num">2</td>', text)
+    assert re.search(r'id="push".*?data-label="Matched"[^>]*>.*?>2</a></td>', text)
     assert re.search(
         r"No matching rule</td>.*?0 allowed.*?1 sent for approval.*?class=\"num\">1</td>", text
     )
@@ -171,8 +171,8 @@ def test_figures_of_human_decisions_are_shown_by_rule(inbox: InboxScenario) -> N
         text = page(inbox, "policies")
     row = re.search(r'<a href="#push">.*?</tr>', text, re.DOTALL)
     assert row is not None
-    figures = re.findall(r'data-label="([^"]+)" class="num">([^<]+)<', row[0])
-    by_label = dict(figures)
+    cells = re.findall(r'data-label="([^"]+)" class="\w+">(.*?)</td>', row[0], re.DOTALL)
+    by_label = {label: re.sub(r"<[^>]+>", "", cell).strip() for label, cell in cells}
     assert (
         by_label["Requests"],
         by_label["Waiting"],
