@@ -13,6 +13,7 @@ from pages.incidents import views as incidents_views
 from pages.journal import erase_views
 from pages.journal import views as journal_views
 from pages.messages import views
+from pages.people import views as people_views
 from pages.search import alert_views, case_views, export_views, question_views, saved_query_views
 from pages.search import views as search_views
 from pages.sessions import resume_views, state_views
@@ -126,6 +127,7 @@ urlpatterns = [
     path("sessions/<uuid:session>/messages/", views.session_messages, name="session_messages"),
     path("sessions/<uuid:session>/messages/send/", views.send_to_session, name="send_to_session"),
     path("agents/<uuid:agent>/", agents_views.agent_overview, name="agent"),
+    path("people/<int:person>/", people_views.reviewer_page, name="reviewer"),
     path("tools/", tools_views.tools_page, name="tools"),
     path("messages/", views.shared_messages, name="shared_messages"),
     path("agents/<uuid:agent>/messages/", views.agent_messages, name="agent_messages"),

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from approvals import labels
+from approvals.models import Vote
 from db.clock import now_us
 from display import display_state
 from display.effect_headline import Moment, Sentence
@@ -374,3 +375,9 @@ def _excerpt(piece: Excerpt) -> SafeString:
         rendered,
         f"{remaining_bytes:,}",
     )
+
+
+@register.filter
+def answer_time(vote: Vote) -> str:
+    """Return how long after its request was shown a vote came."""
+    return elapsed(vote.voted_at_us - vote.shown_at_us)
