@@ -162,6 +162,7 @@ def ids(inbox: InboxScenario) -> dict[str, Any]:
         "rule": "S6",
         "subject": inbox.gate(effect).id,
         "number": 1,
+        "person": 1,
         "invitation": Invitation.objects.get().id,
         "task": Task.objects.values_list("id", flat=True).first(),
         "other": other["id"],

@@ -42,7 +42,7 @@ def settings_pages(organization: Organization, *, foreign: bool = False) -> list
         (reverse("change_role", args=[member.pk]), "administrator"),
         (reverse("remove_person", args=[member.pk]), "administrator"),
         (reverse("reset_password", args=[member.pk]), "administrator"),
-        (reverse("agent", args=[token.agent_id]), "administrator"),
+        (reverse("agent_settings", args=[token.agent_id]), "administrator"),
         (reverse("revoke_token", args=[token.pk]), "administrator"),
         (reverse("repository", args=[repository.pk]), "administrator"),
     ]
