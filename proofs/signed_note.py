@@ -165,10 +165,10 @@ def verify_note(note: str, keys: Iterable[NoteKey]) -> tuple[str, list[NoteKey]]
 def format_head_text(origin: str, size: int, root: bytes, signed_at_us: int) -> str:
     """Return the text of a tree head; its time is an extension line of the checkpoint."""
     head = f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n"
-    return f"{head}{SIGNED_AT}{format_time(signed_at_us)}\n"
+    return f"{head}{SIGNED_AT}{format_signed_at(signed_at_us)}\n"
 
 
-def format_time(at_us: int) -> str:
+def format_signed_at(at_us: int) -> str:
     """Return a time as the extension line has it: UTC, with microseconds."""
     moment = datetime.fromtimestamp(at_us // 1_000_000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_us % 1_000_000:06d}Z"
