@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from investigation.fulltext import field_index, word_search
+from investigation.fulltext.tokenizer import tokenize
 from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
 from investigation.query.fields.comparison import compile_field_comparison, find_compared_field
 from investigation.query.fields.row_tests import (
@@ -30,6 +31,7 @@ from investigation.query.parser.ast import (
     Or,
     Query,
     QueryError,
+    QueryValue,
     Scope,
     Term,
     TextWords,
@@ -37,6 +39,7 @@ from investigation.query.parser.ast import (
 from investigation.query.parser.ast import Sequence as Seq
 from investigation.query.parser.query_parser import parse_syntax
 from investigation.query.parser.scanner import DECLARED_PREFIX
+from investigation.query.registry.common import project_agents, project_people
 from journal import reserved_kinds
 from journal.models import Entry
 from ledger.models import Effect
@@ -47,6 +50,15 @@ OPERATOR_HELP: Final = {
     "has": "the field has a value",
     "is": "a condition",
     "asof": "state at an earlier moment",
+}
+MAX_NAME_CHARACTERS: Final = 200
+# Entity -> kind of name -> the field that a bare word with this name also searches.
+_NAMED_FIELDS: Final = {
+    "effect": {"agent": "agent", "person": "reviewer"},
+    "session": {"agent": "agent", "person": "owner"},
+    "gate": {"agent": "agent", "person": "reviewer"},
+    "exemption": {"agent": "agent", "person": "granter"},
+    "event": {"agent": "actor", "person": "actor"},
 }
 _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -113,7 +125,7 @@ def _compile_node(node: Node, entity: Entity, context: CompileContext) -> RowTes
     if isinstance(node, Seq):
         return _compile_sequence(node, entity, context)
     if isinstance(node, TextWords):
-        return _compile_text_words([node], entity, context)
+        return _compile_named_words(node, entity, context)
     return _compile_term(node, entity, context)
 
 
@@ -124,17 +136,58 @@ def compile_conditions(
 
     All words on an effect are searched together: two frequent words may have no effect in common.
     """
-    words, other_nodes = split_words(nodes, entity)
+    words, other_nodes = split_words(nodes, entity, context)
     test_list = [_compile_node(node, entity, context) for node in other_nodes]
     return [*test_list, compile_words(words, context)] if words else test_list
 
 
-def split_words(nodes: Sequence[Node], entity: Entity) -> tuple[list[TextWords], list[Node]]:
-    """Return the full-text words of an effect, and the other nodes."""
-    words = (
-        [node for node in nodes if isinstance(node, TextWords)] if entity.name == "effect" else []
-    )
-    return words, [node for node in nodes if not (isinstance(node, TextWords) and words)]
+def split_words(
+    nodes: Sequence[Node], entity: Entity, context: CompileContext
+) -> tuple[list[TextWords], list[Node]]:
+    """Return the full-text words of an effect, and the other nodes.
+
+    A word that is the name of an agent or a person is among the others: it means more than text.
+    """
+    if entity.name != "effect":
+        return [], list(nodes)
+    words = [
+        node
+        for node in nodes
+        if isinstance(node, TextWords) and not _find_named_fields(node, entity, context)
+    ]
+    return words, [node for node in nodes if not any(node is word for word in words)]
+
+
+def _find_named_fields(node: TextWords, entity: Entity, context: CompileContext) -> list[str]:
+    """Return the fields in which a word that names an agent or a person is searched."""
+    if node.prefix or not node.text.strip() or len(node.text) > MAX_NAME_CHARACTERS:
+        return []
+    key = ("a name", node.text, False)
+    if key not in context.names:
+        kinds = []
+        if project_agents(context.project).filter(name=node.text).exists():
+            kinds.append("agent")
+        members = project_people(context.project)
+        if context.people and members.filter(username=node.text).exists():
+            kinds.append("person")
+        context.names[key] = kinds
+    by_kind = _NAMED_FIELDS.get(entity.name, {})
+    return [by_kind[kind] for kind in context.names[key] if kind in by_kind]
+
+
+def _compile_named_words(node: TextWords, entity: Entity, context: CompileContext) -> RowTest:
+    """Compile words; the name of an agent or a person also finds what it did or decided."""
+    names = _find_named_fields(node, entity, context)
+    if not names:
+        return _compile_text_words([node], entity, context)
+    value = QueryValue(node.text, node.at, "quoted")
+    tests = [
+        _compile_term(Term(name, node.at, node.end, "=", (value,)), entity, context)
+        for name in names
+    ]
+    if entity.name == "exemption" or not tokenize(node.text):
+        return union_tests(tests)
+    return union_tests([_compile_text_words([node], entity, context), *tests])
 
 
 def compile_words(

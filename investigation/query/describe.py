@@ -1,5 +1,6 @@
 """Describe a query as an English sentence, so that people see how it was understood."""
 
+from collections.abc import Collection
 from typing import Final
 
 from investigation.query.entity_registry import ENTITIES, Entity
@@ -34,13 +35,17 @@ _QUANTIFIED: Final = {
 }
 
 
-def describe_query(query: Query) -> str:
-    """Return the query as one sentence. It contains typed text, which is untrusted."""
+def describe_query(query: Query, names: Collection[str] = ()) -> str:
+    """Return the query as one sentence. It contains typed text, which is untrusted.
+
+    `names` are words that name an agent or a person.
+    """
     entity = ENTITIES[query.entity]
     if query.condition is None:
         words = f"All {entity.plural}"
     else:
-        words = f"{entity.plural.capitalize()} where {_describe(query.condition, entity, top=True)}"
+        condition = _describe(query.condition, entity, names, top=True)
+        words = f"{entity.plural.capitalize()} where {condition}"
     if query.asof is not None:
         words += (
             f", as of {query.asof.text}{' ago' if values.is_written_as_age(query.asof) else ''}"
@@ -52,20 +57,23 @@ def describe_query(query: Query) -> str:
     return f"{words}."
 
 
-def _describe(node: Node, entity: Entity, *, top: bool = False) -> str:
+def _describe(node: Node, entity: Entity, names: Collection[str] = (), *, top: bool = False) -> str:
     if isinstance(node, And | Or):
         words = (" and " if isinstance(node, And) else " or ").join(
-            _describe(child, entity) for child in node.children
+            _describe(child, entity, names) for child in node.children
         )
         return words if top else f"({words})"
     if isinstance(node, Not):
-        return f"not {_describe(node.child, entity)}"
+        return f"not {_describe(node.child, entity, names)}"
     if isinstance(node, Scope):
         return _describe_scope(node)
     if isinstance(node, Sequence):
         return _describe_sequence(node)
     if isinstance(node, TextWords):
-        return f"its text has the words “{node.text}{'*' if node.prefix else ''}”"
+        words = f"its text has the words “{node.text}{'*' if node.prefix else ''}”"
+        if node.text not in names or node.prefix:
+            return words
+        return f"({words} or {node.text} is its agent or decided on it)"
     return _describe_term(node, entity)
 
 
@@ -115,7 +123,8 @@ def _describe_values(term: Term, entity: Entity, *, is_time: bool) -> str:
 
 
 def _describe_value(value: QueryValue) -> str:
-    text = f"“{value.text}”" if value.form == "quoted" or not value.text else value.text
+    is_plain = value.form != "quoted" and value.text and not value.prefix
+    text = value.text if is_plain else f"“{value.text}”"
     return f"a text starting with {text}" if value.prefix else text
 
 

@@ -127,6 +127,10 @@ GRAMMAR_EXAMPLES: Final = (
         "Several words in quotes: all of them. A `*` after a word makes it a prefix.",
         '"quarterly report" invoic*',
     ),
+    (
+        "The name of an agent or a person also finds what the agent did or the person decided.",
+        "deploy-7 state:failed",
+    ),
     ("The field has a value.", "has:reference"),
     ("An argument that the declaration of its tool names as a field.", "field.ticket:OPS-204"),
     (

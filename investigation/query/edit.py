@@ -77,8 +77,16 @@ def remove_field(query: Query, field: Field) -> str:
     return remove_conditions(query, lambda node: _is_of(node, field, query))
 
 
-def set_time_range(query: Query, entity: Entity, from_us: int, to_us: int) -> str:
-    """Return the text of `query` with its time conditions replaced by [from_us, to_us)."""
+def set_time_range(query: Query, entity: Entity, from_us: int, to_us: int, name: str = "") -> str:
+    """Return the text of `query` with its time conditions replaced by [from_us, to_us).
+
+    `name` is another field of time than the entity's.
+    """
+    if name:
+        time = entity.fields[name]
+        plain = remove_conditions(query, lambda node: _is_field(node, time, query))
+        bounds = f"{name}:>={format_moment(from_us)} {name}:<{format_moment(to_us)}"
+        return add_condition(compiler.parse_query(plain), bounds)
     return add_condition(
         compiler.parse_query(remove_time_conditions(query, entity)),
         f"since:{format_moment(from_us)} until:{format_moment(to_us)}",
@@ -109,6 +117,10 @@ def _is_time(node: Node, time: Field, query: Query) -> bool:
     if not isinstance(node, Term) or any(value.form == "field" for value in node.values):
         return False
     return node.name in ("since", "until") or ENTITIES[query.entity].find_field(node.name) is time
+
+
+def _is_field(node: Node, field: Field, query: Query) -> bool:
+    return isinstance(node, Term) and ENTITIES[query.entity].find_field(node.name) is field
 
 
 def _is_of(node: Node, field: Field, query: Query) -> bool:

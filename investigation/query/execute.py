@@ -91,31 +91,34 @@ class ResultPage:
 
 
 def compile_query(
-    text: str, project: Project, now_us: int, upto: int | None = None
+    text: str, project: Project, now_us: int, upto: int | None = None, *, people: bool = True
 ) -> CompiledQuery:
     """Parse a query and compile it. Raises QueryError."""
-    return compile_parsed_query(compiler.parse_query(text), project, now_us, upto)
+    return compile_parsed_query(compiler.parse_query(text), project, now_us, upto, people=people)
 
 
 def compile_parsed_query(
-    query: Query, project: Project, now_us: int, upto: int | None = None
+    query: Query, project: Project, now_us: int, upto: int | None = None, *, people: bool = True
 ) -> CompiledQuery:
     """Resolve every name in a query, and compile its conditions to tests. Raises QueryError.
 
     For a query as of a moment, rows that changed since then are rebuilt. `upto` runs a query
     without `asof:` as of that position and `now_us`; only grouped rows are rebuilt in that case
-    (see stream.py for the others).
+    (see stream.py for the others). With `people` False, a word is not compared with the names of
+    people.
     """
     entity = ENTITIES[query.entity]
     cut = as_of.resolve_asof(query.asof, project, now_us) if query.asof is not None else None
     if cut is not None:
         as_of.reject_unrecorded_fields(query)
     cut = JournalCut(upto, now_us) if cut is None and upto is not None else cut
-    context, related = CompileContext(project, now_us, grouped=query.grouping is not None), None
+    grouped = query.grouping is not None
+    context, related = CompileContext(project, now_us, people=people, grouped=grouped), None
     if cut is not None:
         related = PastRelatedRows(project, cut, whole=query.asof is None)
         context = replace(context, now_us=cut.at_us, upto=cut.position, as_of=related)
-    word_nodes, terms = compiler.split_words(compiler.top_level_conditions(query), entity)
+    conditions = compiler.top_level_conditions(query)
+    word_nodes, terms = compiler.split_words(conditions, entity, context)
     since_us, until_us = compiler.time_bounds(query, context)
     repeated = any(
         isinstance(condition, Term) and condition.name == "duplicate" for condition in terms
@@ -223,7 +226,7 @@ def refresh_related_rows(compiled: CompiledQuery) -> CompiledQuery:
     # The notes were given when the query was compiled.
     context = replace(compiled.context, notes=[])
     _words, nodes = compiler.split_words(
-        compiler.top_level_conditions(compiled.query), compiled.entity
+        compiler.top_level_conditions(compiled.query), compiled.entity, context
     )
     parts = compiler.compile_conditions(nodes, compiled.entity, context)
     # The full-text test of effects comes last and is kept.
@@ -352,6 +355,7 @@ def load_newest_values(
     columns: tuple[str, ...],
     most: int,
     known_ids: "list[Any] | None" = None,
+    computed: "dict[str, Any] | None" = None,
 ) -> tuple[list[tuple[Any, ...]], bool]:
     """Return values of the newest matches, at most `most`, and whether there are or may be more.
 
@@ -367,6 +371,7 @@ def load_newest_values(
     for stage in by_stage:
         stage_rows: list[tuple[Any, ...]] = []
         for part in stage:
+            part = part.annotate(**computed) if computed else part
             rows = part.order_by("-opened_position").values_list("opened_position", "pk", *columns)
             stage_rows += rows[: most + 1 - len(newest_rows)]
         newest_rows += (

@@ -53,6 +53,7 @@ class FacetValue:
     count: int
     text: str
     chosen: bool
+    adds: str  # The condition that a click adds or removes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +107,16 @@ class MatchSample:
     more: bool
     actor_names: dict[str, str] = field(default_factory=dict)
     declared: dict[str, "Counter[Any]"] = field(default_factory=dict)  # of declared fields
+    time_name: str = ""  # the field of `times`; empty for the entity's own
 
 
-def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None) -> MatchSample:
+def sample_matches(
+    compiled: CompiledQuery, known_ids: "list[Any] | None" = None, time_name: str = ""
+) -> MatchSample:
     """Read the newest COUNTED matches: one query for each index that serves them.
 
-    With `known_ids`, the ids of all matches, it is a single query.
+    With `known_ids`, the ids of all matches, it is a single query. `time_name` is a computed time
+    for the bars; matches without it are counted, but are in no bar.
     """
     entity = compiled.entity
     facet_fields = [
@@ -122,14 +127,16 @@ def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None
     columns = {
         facet_field.name: facet_field.shows or facet_field.path for facet_field in facet_fields
     }
-    time = entity.fields[entity.time].path
+    time_field = entity.fields[time_name or entity.time]
+    computed = {_COMPUTED_TIME: time_field.compared()} if time_name else None
+    time = _COMPUTED_TIME if time_name else time_field.path
     extra = _STATE_COLUMNS.get(entity.name, ())
     effect_column = _EFFECT_COLUMNS.get(entity.name)
     tools = list_tools_with_fields(compiled.context.project.id) if effect_column else frozenset()
     if effect_column is not None and tools:
         extra = (*extra, effect_column)
     newest_rows, more = load_newest_values(
-        compiled, (*columns.values(), time, *extra), COUNT_LIMIT, known_ids
+        compiled, (*columns.values(), time, *extra), COUNT_LIMIT, known_ids, computed
     )
     time_index = len(columns)
     split = list(columns).index(entity.split)
@@ -148,16 +155,15 @@ def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None
         declared |= count_sample_values(
             [row[-1] for row in newest_rows if row[tool_index] in tools]
         )
-    return MatchSample(
-        counted, [row[time_index] for row in newest_rows], states, more, declared=declared
-    )
+    times = [row[time_index] for row in newest_rows]
+    return MatchSample(counted, times, states, more, declared=declared, time_name=time_name)
 
 
 def load_overview_sample(
-    compiled: CompiledQuery, known_ids: "list[Any] | None" = None
+    compiled: CompiledQuery, known_ids: "list[Any] | None" = None, time_name: str = ""
 ) -> MatchSample:
     """Read the newest matches for `build_overview`, with the names of their actors."""
-    sample = sample_matches(compiled, known_ids)
+    sample = sample_matches(compiled, known_ids, time_name)
     actor_names: dict[str, str] = {}
     for name, counted in sample.counted.items():
         if counted and isinstance(compiled.entity.fields[name], Actor):
@@ -182,7 +188,7 @@ def build_overview(compiled: CompiledQuery, sample: MatchSample) -> Overview:
         len(sample.times),
         sample.more,
         [facet for facet in facets if facet.values],
-        _build_bars(compiled, sample.times, sample.words, sample.more),
+        _build_bars(compiled, sample),
     )
 
 
@@ -221,6 +227,7 @@ def _shown_value(entity: Entity, row: tuple[Any, ...], split: int, at: int, now_
     return str(row[split])
 
 
+_COMPUTED_TIME: Final = "time_of_it"
 _STATE_KEYS: Final = {word: key for key, word in display_state.STATES.items()}
 
 
@@ -256,20 +263,24 @@ def _build_facet(
             if chosen
             else edit.narrow_to_value(compiled.query, facet_field, query_value)
         )
-        values.append(FacetValue(str(value), labels.get(value, str(value)), number, text, chosen))
+        adds = f"{facet_field.name}:{edit.quote_if_needed(query_value)}"
+        label = labels.get(value, str(value))
+        values.append(FacetValue(str(value), label, number, text, chosen, adds))
     return Facet(facet_field, values, max(len(total) - MAX_FACET_VALUES, 0))
 
 
-def _build_bars(
-    compiled: CompiledQuery, times: list[int], states: list[str], more: bool
-) -> list[Bar]:
+def _build_bars(compiled: CompiledQuery, sample: MatchSample) -> list[Bar]:
     """Return at most BARS equal time ranges over the matches, in whole seconds, minutes or days."""
-    first = min(times) if compiled.since_us is None or more else compiled.since_us
-    last = (
-        max(times)
-        if compiled.until_us is None or compiled.until_us > max(times)
-        else compiled.until_us - 1
-    )
+    pairs = [
+        (us, word) for us, word in zip(sample.times, sample.words, strict=True) if us is not None
+    ]
+    if not pairs:
+        return []
+    times = [us for us, _ in pairs]
+    since_us = None if sample.time_name else compiled.since_us
+    until_us = None if sample.time_name else compiled.until_us
+    first = min(times) if since_us is None or sample.more else since_us
+    last = max(times) if until_us is None or until_us > max(times) else until_us - 1
     # since:0001-01-01 would need bars before 1970, for which there are no years.
     first = max(min(first, min(times)), 0)
     span = last - first + 1
@@ -280,7 +291,7 @@ def _build_bars(
     begin = first // step * step
     number = (last - begin) // step + 1
     stacked: list[Counter[str]] = [Counter() for _ in range(number)]
-    for us, state in zip(times, states, strict=True):
+    for us, state in pairs:
         stacked[(us - begin) // step][state] += 1
     order = [key for key, _ in compiled.entity.fields[compiled.entity.split].choices]
     bars = []
@@ -290,6 +301,8 @@ def _build_bars(
             counter.items(),
             key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order),
         )
-        text = edit.set_time_range(compiled.query, compiled.entity, start, start + step)
+        text = edit.set_time_range(
+            compiled.query, compiled.entity, start, start + step, sample.time_name
+        )
         bars.append(Bar(start, start + step, parts, counter.total(), text))
     return bars

@@ -297,6 +297,10 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
 }
 
 
+# Only for rows as of now: the journal has no past value. Rows need the annotation `ran_us`.
+RAN_COLUMN: Final = time_column("ran", "Ran", "ran_us")
+
+
 # Querysets.
 
 

@@ -56,12 +56,14 @@ class HistogramDrawing:
     to_us: int
     form: str
     step: str
+    step_us: int
+    slots: int  # Slots of equal width from `from_us` to `to_us`, one for each bar or empty.
 
 
 def draw_histogram(
-    compiled: CompiledQuery, overview: Overview, with_facets: bool
+    compiled: CompiledQuery, overview: Overview, kept: Mapping[str, str]
 ) -> HistogramDrawing | None:
-    """Draw the histogram; return None if there are no bars."""
+    """Draw the histogram; return None if there are no bars. Links keep the parameters `kept`."""
     bars, styles = overview.bars, BAR_STYLES.get(compiled.entity.name, {})
     if not bars:
         return None
@@ -103,7 +105,7 @@ def draw_histogram(
             f"{count:,} {styles[key][0]}" for key, count in bar.parts if key in styles
         )
         label += f", {details}" if details else ""
-        url = urls_of_rows.build_search_url(bar.text, **({"facets": "1"} if with_facets else {}))
+        url = urls_of_rows.build_search_url(bar.text, **kept)
         drawn = SafeString("".join(rects))
         # The table below shows the same links, so the bars are skipped by the keyboard.
         inner.append(
@@ -116,7 +118,15 @@ def draw_histogram(
     form = "day" if step_us % _DAY_US == 0 else ""
     head_labels = [styles[key] for key in heads]
     return HistogramDrawing(
-        SafeString("".join(inner)), head_labels, rows, from_us, to_us, form, _format_length(step_us)
+        SafeString("".join(inner)),
+        head_labels,
+        rows,
+        from_us,
+        to_us,
+        form,
+        _format_length(step_us),
+        step_us,
+        slot_count,
     )
 
 

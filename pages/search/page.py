@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -9,21 +10,30 @@ from display import urls_of_rows
 from display.effect_table import common_day
 from display.index_progress import IndexProgress
 from investigation.history.moment import JournalCut
-from investigation.query import analysis, compiler, describe, edit, facets
+from investigation.query import analysis, compiler, describe, edit, facets, result_columns
 from investigation.query.analysis import AnalysedCondition
+from investigation.query.column_types import Column
 from investigation.query.entity_registry import DEFAULT, ENTITIES
 from investigation.query.execute import CompiledQuery
 from investigation.query.facets import Overview
 from investigation.query.grouping import GroupTable
 from investigation.query.parser.ast import Query, QueryError, Term
-from pages.search import histogram
+from pages.search import histogram, query_builder
 from pages.search.histogram import HistogramDrawing
+from pages.search.query_builder import BuilderRow
 from pages.search.results import SearchResults
 from pages.search.search_request import SearchRequest
 
 ERROR_CONTEXT_CHARS: Final = 120  # characters of a query shown on either side of its error
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))
 TIME_BOUNDS: Final = ("since", "until")
+MAX_CLOSINGS: Final = 3
+# What an error says is missing at the end, and the sign that mends it.
+_CLOSINGS: Final = {
+    "quote is not closed": '"',
+    "list is not closed": "]",
+    "parenthesis is not closed": ")",
+}
 # How errors of the query language end.
 _MEANT: Final = re.compile(r"did you mean (?:is:)?“?([^”?]+)”?\?$")
 
@@ -53,7 +63,8 @@ class SearchPage:
     overview: Overview | None = None
     drawing: HistogramDrawing | None = None
     groups: list[GroupRow] = field(default_factory=list)
-    description: str = ""  # The query in English, if it has no results.
+    description: str = ""  # The query in English; empty for a query with an error.
+    columns: list[Column] = field(default_factory=list)  # that the reader chose
 
     @property
     def status(self) -> int:
@@ -101,14 +112,19 @@ class SearchPage:
     @property
     def day(self) -> str:
         """Return the day (UTC) on which all effects arrived, empty for several days."""
-        if self.entity != "effect":
+        if self.entity != "effect" or self.columns:
             return ""
-        return common_day(row.effect.received_us for row in self.rows)
+        times = [
+            row.effect.ran_us if self.shows_ran else row.effect.received_us for row in self.rows
+        ]
+        return common_day(us for us in times if us is not None)
 
     @property
     def targets(self) -> bool:
         """Return True if an effect names a target and no snippets need the space."""
-        if self.entity != "effect" or self.results is None or self.results.snippets:
+        if self.entity != "effect" or self.columns:
+            return False
+        if self.results is None or self.results.snippets:
             return False
         effects = [row.effect for row in self.rows]
         return any(effect.repository_id or effect.ref or effect.environment for effect in effects)
@@ -122,6 +138,77 @@ class SearchPage:
     def resumed(self) -> bool:
         """Return True if any of these sessions was resumed."""
         return self.entity == "session" and any(row.resumes for row in self.rows)
+
+    @property
+    def shows_ran(self) -> bool:
+        """Return True if rows show when they ran instead of when they were first seen."""
+        return self.request.shows_ran and self.entity == "effect" and self.cut is None
+
+    @property
+    def choosable(self) -> list[tuple[str, str, bool]]:
+        """Return the columns to choose from: (name, label, whether it is shown)."""
+        if self.results is None or not self.entity:
+            return []
+        chosen = {column.name for column in self.columns}
+        visible = list_page_columns(self.results)
+        return [
+            (column.name, column.label, column.name in chosen or (not chosen and column.main))
+            for column in visible
+        ]
+
+    def _url_with(self, **changed: str) -> str:
+        kept = {**self.request.kept, **changed}
+        return urls_of_rows.build_search_url(
+            self.request.text, **{name: value for name, value in kept.items() if value}
+        )
+
+    @property
+    def views(self) -> dict[str, str]:
+        """Return the addresses of the same results with another density or time."""
+        return {
+            "dense": self._url_with(dense="1"),
+            "roomy": self._url_with(dense=""),
+            "seen": self._url_with(time=""),
+            "ran": self._url_with(time="ran"),
+            "usual": self._url_with(cols=""),
+        }
+
+    @property
+    def date_ranges(self) -> list[tuple[str, str, bool]]:
+        """Return days to narrow to: (word, edited query, whether it is current)."""
+        query = self.request.query
+        if query is None or self.error is not None:
+            return []
+        if self.results is None:
+            return []
+        at_us = self.results.compiled.context.now_us  # or the moment that the query is as of
+        return list_date_ranges(query, datetime.fromtimestamp(at_us / 1_000_000, UTC))
+
+    @property
+    def dates(self) -> tuple[str, str]:
+        """Return first and last day of the present time range, empty if open."""
+        compiled = self.results.compiled if self.results is not None else None
+        since = compiled.since_us if compiled is not None else None
+        until = compiled.until_us if compiled is not None else None
+        return _format_day(since), _format_day(None if until is None else until - 1)
+
+    @property
+    def builder_rows(self) -> list[BuilderRow]:
+        """Return the conditions as rows of the builder, and an empty one."""
+        query = self.request.query
+        rows = query_builder.list_builder_rows(query) if query is not None else []
+        return [*rows, BuilderRow()]
+
+    @property
+    def builder_fields(self) -> list[tuple[str, str]]:
+        """Return the fields of the builder."""
+        return query_builder.list_builder_fields(ENTITIES[self.fields_entity])
+
+    @property
+    def tail(self) -> str:
+        """Return the stages of the query, which the builder keeps."""
+        query = self.request.query
+        return query.text[query.conditions_end :].strip() if query is not None else ""
 
     @property
     def time_ranges(self) -> list[tuple[str, str, bool]]:
@@ -151,9 +238,11 @@ class SearchPage:
     @property
     def meant(self) -> str:
         """Return the query with the suggested name, empty without a suggestion."""
-        nearest = _MEANT.search(self.error.sentence) if self.error else None
-        if self.error is None or nearest is None:
+        if self.error is None:
             return ""
+        nearest = _MEANT.search(self.error.sentence)
+        if nearest is None:
+            return _close_query(self.request.text, self.error.sentence)
         text, at, end = self.request.text, self.error.at, self.error.at + self.error.length
         return text[:at] + edit.quote_if_needed(nearest[1]) + text[end:]
 
@@ -174,12 +263,16 @@ def build_search_page(
     search: SearchRequest, results: SearchResults | None, error: QueryError | None
 ) -> SearchPage:
     """Return the page of a request and its results. A pure function."""
+    explained = search.query is not None and error is None
+    names = results.compiled.context.names if results is not None else {}
+    named = {text for (kind, text, _), rows in names.items() if kind == "a name" and rows}
+    description = describe.describe_query(search.query, named) if explained else ""  # type: ignore[arg-type]
     if results is None:
-        return SearchPage(search, error=error)
+        return SearchPage(search, error=error, description=description)
     compiled, sample, drawing = results.compiled, results.sample, None
     overview = facets.build_overview(compiled, sample) if sample is not None else None
     if overview is not None:
-        drawing = histogram.draw_histogram(compiled, overview, search.with_facets)
+        drawing = histogram.draw_histogram(compiled, overview, search.kept)
     groups = results.answer.groups if results.answer is not None else None
     return SearchPage(
         search,
@@ -188,8 +281,60 @@ def build_search_page(
         overview,
         drawing,
         _build_group_rows(compiled, groups) if groups is not None else [],
-        describe.describe_query(compiled.query) if results.exclusions is not None else "",
+        description,
+        [column for column in list_page_columns(results) if column.name in search.columns],
     )
+
+
+def list_page_columns(results: SearchResults) -> list[Column]:
+    """Return the columns that a page can show: those of exports, and when effects ran."""
+    columns = result_columns.visible_columns(results.compiled.entity.name, results.reader)
+    if results.compiled.entity.name == "effect" and results.compiled.past is None:
+        columns.insert(2, result_columns.RAN_COLUMN)
+    return columns
+
+
+def _close_query(text: str, sentence: str) -> str:
+    """Return a query with what the error says is missing at its end, or an empty text."""
+    closing = next((sign for words, sign in _CLOSINGS.items() if words in sentence), "")
+    mended = text
+    for _ in range(MAX_CLOSINGS if closing else 0):
+        mended += closing
+        try:
+            compiler.parse_query(mended)
+        except QueryError as error:
+            closing = next((sign for words, sign in _CLOSINGS.items() if words in str(error)), "")
+            if not closing:
+                return ""
+        else:
+            return mended
+    return ""
+
+
+def list_date_ranges(query: Query, now: datetime) -> list[tuple[str, str, bool]]:
+    """Return days to narrow to, in UTC: (word, edited query, whether it is current)."""
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    day = timedelta(days=1)
+    entity = ENTITIES[query.entity]
+    ranges = (
+        ("Today", today, today + day),
+        ("Yesterday", today - day, today),
+        ("Last 7 days", today - 6 * day, today + day),
+        (f"{today:%A} last week", today - 7 * day, today - 6 * day),
+    )
+    edited = [
+        (word, edit.set_time_range(query, entity, _to_us(start), _to_us(end)))
+        for word, start, end in ranges
+    ]
+    return [(word, text, text == query.text.strip()) for word, text in edited]
+
+
+def _to_us(at: datetime) -> int:
+    return int(at.timestamp()) * 1_000_000
+
+
+def _format_day(us: int | None) -> str:
+    return "" if us is None else datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%Y-%m-%d")
 
 
 def list_time_ranges(query: Query) -> list[tuple[str, str, bool]]:

@@ -16,6 +16,7 @@ from accounts.models import Project
 from db.compiled_query import CompiledQuerySet
 from display import handles, urls_of_rows
 from display.effect_table import annotate_calls, to_effect_rows
+from display.run_times import run_time_expression
 from investigation.fulltext.snippets import Snippet
 from investigation.query import analysis, execute, exemption_uses, facets, result_columns
 from investigation.query.analysis import DistinguishingValues, ExcludedRows
@@ -79,7 +80,7 @@ def load_search_results(
     started = time.perf_counter()
     compiled = execute.compile_parsed_query(query, project, now_us)
     if search.part:
-        sample = facets.load_overview_sample(compiled)
+        sample = facets.load_overview_sample(compiled, time_name=_bar_time(search, compiled))
         return SearchResults(
             compiled,
             Reader.of_context(compiled.context),
@@ -87,12 +88,13 @@ def load_search_results(
             more=sample.more,
             sample=sample,
         )
+    is_usual = not (search.columns or search.shows_ran)
     answer = execute.load_results(
         compiled,
-        _row_columns_of(compiled.entity.name),
+        _row_columns_of(compiled.entity.name, search),
         before=search.before,
         after=search.after,
-        by_id=_load_effects_by_id if compiled.entity.name == "effect" else None,
+        by_id=_load_effects_by_id if compiled.entity.name == "effect" and is_usual else None,
     )
     if answer.groups is not None:
         return _load_rest_of_groups(answer, answer.groups, started)
@@ -115,7 +117,8 @@ def _load_rest_of_rows(search: SearchRequest, answer: ResultPage, started: float
     """Read what the page shows of a page of rows, apart from its rows."""
     compiled, ids = answer.compiled, [row.pk for row in answer.rows]
     entity, reader = compiled.entity.name, Reader.of_context(compiled.context)
-    rows: list[Any] = list(to_effect_rows(answer.rows)) if entity == "effect" else answer.rows
+    is_usual = entity == "effect" and not search.columns
+    rows: list[Any] = list(to_effect_rows(answer.rows)) if is_usual else answer.rows
     if entity == "gate":
         _attach_calls(rows)
     if entity == "session" and compiled.past is None:  # Heartbeats are not in the journal.
@@ -132,7 +135,9 @@ def _load_rest_of_rows(search: SearchRequest, answer: ResultPage, started: float
     count, more = (len(rows), False) if is_complete else execute.count_matches(compiled)
     took_ms, sample = _elapsed_ms(started), None
     if rows and (is_complete or search.with_facets):  # With few matches, the cost is negligible.
-        sample = facets.load_overview_sample(compiled, ids if is_complete else None)
+        sample = facets.load_overview_sample(
+            compiled, ids if is_complete else None, _bar_time(search, compiled)
+        )
         count, more = len(sample.times), sample.more
     return SearchResults(
         compiled,
@@ -196,6 +201,20 @@ def _compiled_effects_query(number: int) -> CompiledQuerySet:
     return CompiledQuerySet(build, project=UUID, **{f"id_{index}": UUID for index in range(number)})
 
 
-def _row_columns_of(entity: str) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
+def _row_columns_of(
+    entity: str, search: SearchRequest
+) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
     """Return a function that adds the columns that the entity's table needs."""
-    return _with_effect_columns if entity == "effect" else result_columns.prepare_rows(entity)
+    prepare = result_columns.prepare_rows(entity)
+    if entity != "effect":
+        return prepare
+    prepare = prepare if search.columns else _with_effect_columns
+    if not search.shows_ran and "ran" not in search.columns:
+        return prepare
+    return lambda rows: prepare(rows).annotate(ran_us=run_time_expression())
+
+
+def _bar_time(search: SearchRequest, compiled: CompiledQuery) -> str:
+    """Return the field of time of the bars; empty for the usual one."""
+    shows_ran = search.shows_ran and compiled.past is None
+    return "ran" if shows_ran and compiled.entity.name == "effect" else ""

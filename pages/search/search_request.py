@@ -12,7 +12,10 @@ from display import urls_of_rows
 from display.handles import parse_position
 from display.page_params import PagePlace, parse_number
 from investigation.query import compiler, edit
-from investigation.query.parser.ast import Query, QueryError
+from investigation.query.entity_registry import ENTITIES
+from investigation.query.parser import values
+from investigation.query.parser.ast import Query, QueryError, QueryValue
+from pages.search import query_builder
 
 PARAMETER_NAMES: Final = (
     "q",
@@ -23,9 +26,18 @@ PARAMETER_NAMES: Final = (
     "noted",
     "add",
     "apart",
+    "cols",
+    "col",
+    "dense",
+    "time",
+    "from",
+    "to",
+    "by",
+    *query_builder.PARAMETERS,
     PROJECT_PARAMETER,
 )
 FRAGMENTS: Final = ("overview",)
+MAX_COLUMNS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +61,25 @@ class SearchRequest:
     part: str = ""  # The fragment of the page that is requested; empty for the complete page.
     compared: int = 0  # Number of the condition whose matches are compared with the others.
 
+    columns: tuple[
+        str, ...
+    ] = ()  # Names of the columns that were chosen; empty for the usual ones.
+    is_dense: bool = False
+    shows_ran: bool = False  # Bars and rows show when an effect ran, not when it was first seen.
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Return the parameters that every link to another query keeps."""
+        kept = {"facets": "1"} if self.with_facets else {}
+        kept |= {"cols": ",".join(self.columns)} if self.columns else {}
+        kept |= {"dense": "1"} if self.is_dense else {}
+        return kept | ({"time": "ran"} if self.shows_ran else {})
+
     @property
     def place(self) -> PagePlace:
         """Return the query as links to other pages of the same results keep it."""
         filters = [("q", self.text)] if self.text else []
-        return PagePlace(filters=[*filters, *([("facets", "1")] if self.with_facets else [])])
+        return PagePlace(filters=[*filters, *self.kept.items()])
 
 
 def parse_search_request(
@@ -74,9 +100,18 @@ def parse_search_request(
                 places[name] = position
     if refusal:
         return SearchRequest(text, refusal=refusal, with_facets=with_facets, part=part)
-    if parameters.get("add"):
-        text = _add_condition(text, str(parameters["add"]))
-        return RedirectTo(urls_of_rows.build_search_url(text))
+    columns = str(parameters.get("cols", "")).split(",") if parameters.get("cols") else []
+    columns = [name for name in [*columns, *parameters.getlist("col")] if name.isidentifier()]
+    view = SearchRequest(
+        text,
+        with_facets=with_facets,
+        columns=tuple(dict.fromkeys(columns[:MAX_COLUMNS])),
+        is_dense=parameters.get("dense") == "1",
+        shows_ran=parameters.get("time") == "ran",
+    )
+    edited = _edit_text(text, parameters)
+    if edited is not None or parameters.get("col"):
+        return RedirectTo(urls_of_rows.build_search_url(edited or text, **view.kept))
     query, error = _parse_text(text)
     return SearchRequest(
         text,
@@ -87,7 +122,47 @@ def parse_search_request(
         with_facets=with_facets,
         part=part,
         compared=parse_number(str(parameters.get("apart", "")), 3) or 0,
+        columns=view.columns,
+        is_dense=view.is_dense,
+        shows_ran=view.shows_ran,
     )
+
+
+def _edit_text(text: str, parameters: QueryDict) -> str | None:
+    """Return the query that a form asks for: a condition, a range of dates or built rows."""
+    if parameters.get("add"):
+        return _add_condition(text, str(parameters["add"]))
+    if "f" in parameters:
+        return query_builder.compose_query(parameters)
+    if parameters.get("from") or parameters.get("to"):
+        try:
+            since, until = str(parameters.get("from", "")), str(parameters.get("to", ""))
+            return _set_range(text, since, until, str(parameters.get("by", "")))
+        except QueryError:
+            return None  # The query has an error, which the page shows.
+    return None
+
+
+def _set_range(text: str, since: str, until: str, by: str) -> str:
+    """Replace the time range by dates, of which the last is included, or by microseconds.
+
+    `by` is another field of time than the entity's, for a range of microseconds.
+    """
+    query = compiler.parse_query(text)
+    entity = ENTITIES[query.entity]
+    from_us, to_us = parse_number(since, 17), parse_number(until, 17)
+    is_time = by in entity.fields and entity.fields[by].kind == "time"
+    if is_time and from_us is not None and to_us is not None:
+        return edit.set_time_range(query, entity, from_us, to_us, by)
+    plain = compiler.parse_query(edit.remove_time_conditions(query, entity))
+    bounds = []
+    for name, value in (("since", since), ("until", until)):
+        us = parse_number(value, 17)
+        if value and us is None:
+            moment = values.parse_time(QueryValue(value, 0), 0)
+            us = moment.from_us if name == "since" else moment.to_us
+        bounds += [f"{name}:{edit.format_moment(us)}"] if us is not None else []
+    return edit.add_condition(plain, " ".join(bounds))
 
 
 def _unknown_name(names: Iterable[str]) -> str:

@@ -16,8 +16,8 @@ from investigation.query import autocomplete, docs
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser import values
 from investigation.query.parser.ast import QueryError
-from investigation.saved_queries import builtin_questions
-from pages.search import jump
+from investigation.saved_queries import builtin_questions, past_queries
+from pages.search import jump, query_builder
 from pages.search.page import SearchPage, build_search_page
 from pages.search.results import (
     LONGEST_ID,
@@ -69,7 +69,10 @@ def search_page(request: MemberRequest) -> HttpResponse:
         return answer
     if results is not None and results.answer is not None and search.text:
         _record_search(request, page, results)
-    return render(request, template, _context(page), status=page.status)
+    context = _context(page)
+    if not search.text and not search.part:
+        context["past"] = past_queries.load_past_queries(project, access_log.access_actor(request))
+    return render(request, template, context, status=page.status)
 
 
 @require_safe
@@ -136,6 +139,8 @@ def _context(page: SearchPage) -> dict[str, Any]:
     return {
         "page": page,
         "results": page.results,
+        "entities": [(entity.name, entity.plural) for entity in ENTITIES.values()],
+        "operators": query_builder.OPERATORS,
         "questions": [
             (question.name, builtin_questions.fill_question(question, {}))
             for question in map(builtin_questions.QUESTIONS_BY_NUMBER.__getitem__, HEAD_QUESTIONS)

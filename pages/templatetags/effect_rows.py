@@ -56,14 +56,16 @@ _CELLS: Final = {
 @register.simple_tag
 def found_effects(page: SearchPage) -> SafeString:
     """Return the table rows of the effects that a search returned."""
-    day, targets, asof, now = page.day, page.targets, page.asof, now_us()
+    day, targets, asof = page.day, page.targets, page.asof
+    # As of a past moment, a deadline counts from that moment.
+    now = page.results.reader.now_us if page.results is not None else now_us()
     form = _row("time", "session", "state", "agent", *(["target"] if targets else []), "permission")
     snippets = page.results.snippets if page.results is not None else {}
     rows = []
     for row in page.rows:
         effect = row.effect
         cells = [
-            row_time(effect.received_us, day),
+            row_time(effect.ran_us if page.shows_ran else effect.received_us, day),
             session_link(row, asof),
             shown_effect_state(effect, now),
             effect.agent_name,

@@ -1,5 +1,7 @@
 """Template tags and filters of search results."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
@@ -15,10 +17,11 @@ from display import urls_of_rows
 from display.effect_table import EffectRow
 from investigation.fulltext.snippets import Snippet
 from investigation.query import docs, result_columns
-from investigation.query.column_types import Reader
+from investigation.query.column_types import Column, Reader
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.facets import Facet, FacetValue
 from pages.search.histogram import BAR_STYLES
+from pages.search.page import SearchPage
 from pages.templatetags.pages import arguments_cell, name
 from web.templatetags.gatebook import elapsed, grouped, mark, moment, untrusted_line
 from web.untrusted_text import format_markup
@@ -29,9 +32,55 @@ _SNIPPET: Final = 240  # characters of a part
 
 
 @register.simple_tag
-def search_url(text: str, facets: bool = False) -> str:
-    """Return the URL of a search: `{% search_url "effect is:unknown" %}`."""
-    return urls_of_rows.build_search_url(text, **({"facets": "1"} if facets else {}))
+def search_url(text: str, kept: Mapping[str, str] | None = None) -> str:
+    """Return the URL of a search: `{% search_url "effect is:unknown" %}`.
+
+    `kept` are further parameters of the page.
+    """
+    return urls_of_rows.build_search_url(text, **(kept or {}))
+
+
+@register.simple_tag
+def chosen_cells(page: SearchPage) -> SafeString:
+    """Render the rows of a table of chosen columns."""
+    assert page.results is not None  # noqa: S101 - rendered only with results
+    reader, asof = page.results.reader, page.asof
+    link = urls_of_rows.URL_OF_ROW[page.entity]
+    rows = []
+    for row in page.rows:
+        cells = [
+            _chosen_cell(page.entity, column, column.value(row, reader)) for column in page.columns
+        ]
+        head = format_markup(
+            '<th role="rowheader" scope="row"><a class="handle" href="{}">{}</a></th>',
+            f"{link(row)}{asof}",
+            f"#{row.position}" if page.entity == "event" else str(row),
+        )
+        rows.append(format_markup("<tr role=row>{}{}</tr>", head, SafeString("".join(cells))))
+    return SafeString("\n".join(rows))
+
+
+def _chosen_cell(entity: str, column: Column, value: Any) -> SafeString:
+    if value in (None, "", []):
+        return format_markup('<td role="cell" data-label="{}"></td>', column.label)
+    if column.kind == "time":
+        us = int(datetime.fromisoformat(value).timestamp() * 1_000_000)
+        shown, form = moment(us), '<td role="cell" data-label="{}" class="fit">{}</td>'
+    elif column.kind in ("number", "length"):
+        text = elapsed(int(value * 1_000_000)) if column.kind == "length" else grouped(value)
+        shown, form = (
+            format_markup("{}", text),
+            '<td role="cell" data-label="{}" class="num">{}</td>',
+        )
+    elif column.kind in ("word", "handle"):
+        text = str(value)
+        is_split = column.name == ENTITIES[entity].split
+        shown = style(entity, text, text) if is_split else format_markup("{}", text)
+        form = '<td role="cell" data-label="{}" class="nowrap">{}</td>'
+    else:
+        text = str(result_columns.flatten_value(value))
+        shown, form = name(text, 80), '<td role="cell" data-label="{}">{}</td>'
+    return format_markup(form, column.label, shown)
 
 
 @register.simple_tag

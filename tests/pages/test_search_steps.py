@@ -114,7 +114,8 @@ def test_a_page_of_results_is_drawn_and_an_empty_one_is_explained() -> None:
     assert page.overview is not None
     assert page.drawing is not None
     assert [row.count for row in page.drawing.rows] == [1, 1, 1]
-    assert (page.status, page.entity, page.description) == (200, "effect", "")
+    assert (page.status, page.entity) == (200, "effect")
+    assert page.description == "Effects where tool is git.push."
     excluded = [ExcludedRows(text, 7, False, "effect")]
     page = build_search_page(search, results_of(text, exclusions=excluded), None)
     assert (page.overview, page.description) == (None, "Effects where tool is git.push.")

@@ -36,6 +36,7 @@ class CompileContext:
     # For queries as of a moment: returns the condition that a test of an entity (by name) was then,
     # or None if too much has changed.
     as_of: "Callable[[str, RowTest], Q | None] | None" = None
+    people: bool = True  # False for readers who may not learn who decided.
     grouped: bool = False  # All rows are read, not only the newest.
     # By the time range, no row below this position can match; None if unknown.
     lowest: int | None = None

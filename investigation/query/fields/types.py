@@ -12,7 +12,13 @@ from uuid import UUID
 from django.db.models import CharField, F, Model, Q, QuerySet, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Concat, Left, StrIndex
-from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, LessThan
+from django.db.models.lookups import (
+    Exact,
+    GreaterThan,
+    GreaterThanOrEqual,
+    IsNull,
+    LessThan,
+)
 
 from accounts import git_refs
 from accounts.models import Project
@@ -434,6 +440,35 @@ class Time(Ordered):
             )
             raise QueryError(term.at, term.end - term.at, sentence)
         return self.between([(values.parse_time(ages[0], context.now_us).from_us, None)])
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedTime(Time):
+    """A time that is not a column; only the database can evaluate it."""
+
+    expression: "Callable[[], Combinable] | None" = None
+
+    def compared(self) -> Combinable | None:
+        assert self.expression is not None  # noqa: S101 - the registry's own tests make sure
+        return self.expression()
+
+    def present(self) -> RowTest:
+        return RowTest(self._known())
+
+    def between(self, intervals: Sequence[tuple[int | None, int | None]]) -> RowTest:
+        """Return the test that the value is in one of the half-open `intervals`."""
+        q, value = Q(), self.compared()
+        for low, high in intervals:
+            interval_q = self._known()
+            if low is not None:
+                interval_q &= Q(GreaterThanOrEqual(value, Value(low)))
+            if high is not None:
+                interval_q &= Q(LessThan(value, Value(high)))
+            q |= interval_q
+        return RowTest(q)
+
+    def _known(self) -> Q:
+        return Q(IsNull(self.compared(), False))
 
 
 @dataclass(frozen=True, slots=True)

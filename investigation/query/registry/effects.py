@@ -6,11 +6,13 @@ from django.db.models import Q
 
 from accounts.models import REF_CLASSES
 from display import display_state
+from display.run_times import run_time_expression
 from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.related import RelatedRows, load_chain
 from investigation.query.fields.types import (
     Choice,
     ComputedChoice,
+    ComputedTime,
     Duration,
     Handle,
     MultiValue,
@@ -300,6 +302,14 @@ EFFECT: Final = Entity(
             inner=Duration("wait", "Waited", path="decided_at_us", minus="requested_at_us"),
         ),
         Time("at", "First seen", "server's clock", path="received_us", nullable=False),
+        ComputedTime(
+            "ran",
+            "Ran",
+            "dispatch by the server's clock; of later reports, the time that the agent stated",
+            path="dispatched_at_us",
+            expression=run_time_expression,
+            unkept="The time is read from the newest attempt. Use dispatched_at with asof:.",
+        ),
         Time("changed_at", "Last changed", "server's clock", path="changed_us", nullable=False),
         Time("planned_at", "Planned", "producer's clock, if reported", path="planned_at_us"),
         Time(
