@@ -4,7 +4,9 @@ The rest are the rows that the same query finds without one of its conditions an
 that condition. Both sets are sampled like facets: the newest rows of each. The page states this.
 """
 
+import difflib
 import operator
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +16,9 @@ from investigation.query import compiler, edit, execute, facets
 from investigation.query.execute import CompiledQuery
 from investigation.query.fields.types import Actor, Field
 from investigation.query.parser.ast import Query, Term
+from ledger.models import Effect
 
+MAX_TOOLS: Final = 1_000  # names that are compared with an unknown one
 MAX_DIFFERENCES: Final = 10
 MIN_ROWS: Final = 2  # Values of fewer matches are chance.
 MIN_LIFT: Final = 1.2  # A smaller ratio is chance, too.
@@ -190,3 +194,53 @@ def find_excluding_conditions(compiled: CompiledQuery) -> list[ExcludedRows]:
         if count:
             exclusions.append(ExcludedRows(piece.text, count, more, text))
     return sorted(exclusions, key=lambda exclusion: -exclusion.count)
+
+
+@dataclass(frozen=True, slots=True)
+class NearestName:
+    """A name in a query that no row has, the closest existing name, and the query with it."""
+
+    name: str
+    nearest: str
+    text: str
+
+
+_UNKNOWN_NAME: Final = re.compile(r"^“(.+)” is not the name .*; did you mean “(.+)”\?$")
+
+
+def find_nearest_names(compiled: CompiledQuery) -> list[NearestName]:
+    """Return names of agents, people and tools that do not exist, with the closest ones.
+
+    For a query without results. At most two queries, only for a query that names a tool.
+    """
+    pairs = [match.groups() for note in compiled.notes if (match := _UNKNOWN_NAME.match(note))]
+    named_tools = {
+        value.text
+        for node in compiler.top_level_conditions(compiled.query)
+        if isinstance(node, Term) and node.name == "tool"
+        for value in node.values
+        if value.form != "field" and not value.prefix
+    }
+    if named_tools:
+        tools = list_known_tools(compiled)
+        for name in sorted(named_tools - tools):
+            pairs += [(name, near) for near in difflib.get_close_matches(name, tools, 1, 0.5)]
+    return [
+        NearestName(name, nearest, _replace_value(compiled.query.text, name, nearest))
+        for name, nearest in pairs
+    ]
+
+
+def list_known_tools(compiled: CompiledQuery) -> set[str]:
+    """Return the declared tools of the project, and those of its newest effects."""
+    project = compiled.context.project
+    declared = project.tools.values_list("name", flat=True)[:MAX_TOOLS]
+    newest = Effect.objects.filter(project=project).order_by("-opened_position")
+    return {*declared, *newest.values_list("tool", flat=True)[:MAX_TOOLS]} - {""}
+
+
+def _replace_value(text: str, name: str, nearest: str) -> str:
+    for written in (edit.quote_value(name), name):
+        if f":{written}" in text:
+            return text.replace(f":{written}", f":{edit.quote_if_needed(nearest)}")
+    return text.replace(name, nearest)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from accounts.models import Project
 from display import display_state
 from investigation.fulltext import field_index
-from investigation.query import edit, grouping
+from investigation.query import docs, edit, grouping
 from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
 from investigation.query.fields.types import (
     Actor,
@@ -175,7 +175,10 @@ def _complete_names(
 ) -> Completion:
     entity = place.entity
     options = [
-        Option(f"{known_field.name}:", known_field.help or known_field.takes())
+        Option(
+            f"{known_field.name}:",
+            f"{known_field.label}, such as {docs.example_condition(entity, known_field)}",
+        )
         for known_field in entity.fields.values()
     ]
     if entity.find_declared is not None:
@@ -340,7 +343,8 @@ def _recent_values(entity: Entity, known_field: Field, project: Project) -> list
         for value in rows.order_by(order).values_list(known_field.path, flat=True)[:_RECENT_ROWS]
         if value
     )
-    return [Option(value) for value, _ in frequencies.most_common()]
+    read = f"of the newest {_RECENT_ROWS:,} {entity.plural}"
+    return [Option(value, f"{count:,} {read}") for value, count in frequencies.most_common()]
 
 
 def _rank(typed: str, options: Iterable[Option]) -> list[Option]:

@@ -19,7 +19,7 @@ from display.effect_table import annotate_calls, to_effect_rows
 from display.run_times import run_time_expression
 from investigation.fulltext.snippets import Snippet
 from investigation.query import analysis, execute, exemption_uses, facets, result_columns
-from investigation.query.analysis import DistinguishingValues, ExcludedRows
+from investigation.query.analysis import DistinguishingValues, ExcludedRows, NearestName
 from investigation.query.column_types import Reader
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.execute import CompiledQuery, ResultPage
@@ -51,6 +51,7 @@ class SearchResults:
     sample: MatchSample | None = None
     comparison: DistinguishingValues | None = None
     exclusions: list[ExcludedRows] | None = None  # None unless the query has no results.
+    nearest: list[NearestName] = field(default_factory=list)  # of a query without results
     # By effect: where the searched words occur.
     snippets: dict[UUID, Snippet] = field(default_factory=dict)
 
@@ -152,6 +153,7 @@ def _load_rest_of_rows(search: SearchRequest, answer: ResultPage, started: float
         if search.compared and rows
         else None,
         _load_exclusions(compiled, count) if is_complete else None,
+        analysis.find_nearest_names(compiled) if is_complete and not count else [],
         snippets,
     )
 

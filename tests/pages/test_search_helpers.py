@@ -103,6 +103,11 @@ def test_the_page_explains_mends_and_shows_columns(
         assert f"<code>{mended}</code>".replace('"', "&quot;") in page(wrong).replace(
             '<span class="untrusted" hx-disable hx-ignore dir="ltr">', ""
         ).replace("</span></code>", "</code>"), wrong
+    assert 'q=tool%3Amail.send"' in page("tool:mail.sned")  # the nearest existing tool
+    name = Effect.objects.get(id=sample.effects["ok"]).agent.name
+    assert f"q=tool%3Amail.send+agent%3A{name}" in page(f"tool:mail.send agent:{name}x")
+    options = viewer.get("/search/complete/", {"q": "tool:mai", "at": "8"}).text
+    assert "of the newest 1,000 effects" in options
     shown = page("effect", cols="ran,attempts,tool", dense="1")
     assert 'data-label="Ran"' in shown
     assert 'data-label="Arguments"' not in shown
