@@ -71,9 +71,10 @@ def attach_membership(request: HttpRequest) -> Membership | None:
     if not memberships:
         return None
     chosen = request.session.get(PROJECT_SESSION_KEY)
+    real = (membership for membership in memberships if not membership.project.is_sample)
     current = next(
         (membership for membership in memberships if str(membership.project_id) == chosen),
-        memberships[0],
+        next(real, memberships[0]),
     )
     attached = cast(MemberRequest, request)
     attached.membership, attached.memberships = current, memberships

@@ -9,6 +9,9 @@ from db.ids import new_uuid7
 
 ROLES = ("viewer", "reviewer", "operator", "administrator")
 REF_CLASSES = git_refs.REF_CLASSES_WORST_FIRST
+# The ids of sample projects, and of no others (docs/decisions/0041-sample-project.md).
+_FIRST_SAMPLE = 0x5A3B1E00_0000_8000_8000_000000000000
+SAMPLE_IDS = range(_FIRST_SAMPLE, _FIRST_SAMPLE + (1 << 56))
 SCOPES = ("agent", "import", "audit")  # audit only reads, and sees who decided
 
 
@@ -29,6 +32,11 @@ class Project(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_sample(self) -> bool:
+        """True for a sample project, whose people, agents and times are made up."""
+        return self.id.int in SAMPLE_IDS
 
 
 class Person(models.Model):

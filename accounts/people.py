@@ -123,6 +123,15 @@ def change_project_role(membership: Membership, role: str, *, actor: str) -> Non
 
 
 @transaction.atomic(savepoint=False)
+def remove_all_members(project: Project, *, actor: str) -> None:
+    """Remove everybody from a sample project that ends. Raises ChangeRefused for others."""
+    if not project.is_sample:
+        raise ChangeRefused(f"{project.name} is not a sample project; it keeps its people.")
+    for membership in Membership.objects.filter(project=project).select_related("user"):
+        _remove_membership(membership, actor)
+
+
+@transaction.atomic(savepoint=False)
 def remove_project_member(membership: Membership, *, actor: str) -> None:
     """Remove a person from a project. What they did stays on record.
 
@@ -131,6 +140,10 @@ def remove_project_member(membership: Membership, *, actor: str) -> None:
     _lock_member(membership)
     if membership.role == "administrator":
         _require_other_administrator(membership)
+    _remove_membership(membership, actor)
+
+
+def _remove_membership(membership: Membership, actor: str) -> None:
     teams.remove_from_all_teams(membership, actor=actor)
     facts = {"person": ensure_pseudonym(membership.user), "role_before": membership.role}
     _record(membership, "admin.member_removed", actor, facts)

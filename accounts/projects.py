@@ -1,15 +1,20 @@
 """The one writer of Project."""
 
+import os
+from typing import Final
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from accounts.audit_log import record_admin_entry
-from accounts.models import Project
+from accounts.models import SAMPLE_IDS, Project
 from db.errors import ChangeRefused
 from journal.entries import SYSTEM_SOURCE
 
 DEFAULT_PROJECT_NAME = "default"
+# The names of samples that load or were removed begin so: no job works on them.
+HIDDEN_SAMPLE: Final = "Sample, "
 
 
 def find_project(name: str) -> Project | None:
@@ -34,6 +39,60 @@ def create_project(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
         words={"name": name},
     )
     return project
+
+
+@transaction.atomic(savepoint=False)
+def create_sample(*, actor: str) -> Project:
+    """Create an empty sample project, which loads until `show_sample`."""
+    identity = UUID(int=SAMPLE_IDS.start + int.from_bytes(os.urandom(7), "big"))
+    project = Project.objects.create(
+        id=identity, name=f"{HIDDEN_SAMPLE}loading {identity.hex[-8:]}"
+    )
+    record_admin_entry(
+        project.id,
+        "admin.project_created",
+        actor=actor,
+        subject=project.id,
+        facts={"mode": "observe", "sample": "simulated times and people"},
+        words={"name": project.name, "sample": True},
+    )
+    return project
+
+
+@transaction.atomic(savepoint=False)
+def show_sample(project: Project, *, actor: str) -> None:
+    """Give a loaded sample its name: jobs take it as any other project from now on."""
+    taken = set(Project.objects.filter(name__startswith="Sample").values_list("name", flat=True))
+    numbered = ("Sample", *(f"Sample {number}" for number in range(2, len(taken) + 3)))
+    _rename_sample(project, next(name for name in numbered if name not in taken), actor)
+
+
+@transaction.atomic(savepoint=False)
+def retire_sample(project: Project, *, actor: str) -> None:
+    """Hide a sample from every job. Raises ChangeRefused for other projects."""
+    if not project.is_sample:
+        raise ChangeRefused(f"{project.name} is not a sample project and cannot be removed.")
+    _rename_sample(project, f"{HIDDEN_SAMPLE}removed {project.id.hex[-8:]}", actor)
+
+
+def query_hidden_samples() -> "QuerySet[Project]":
+    """Return the sample projects that load or were removed."""
+    first, last = UUID(int=SAMPLE_IDS.start), UUID(int=SAMPLE_IDS.stop - 1)
+    samples = Project.objects.filter(id__gte=first, id__lte=last)
+    return samples.filter(name__startswith=HIDDEN_SAMPLE)
+
+
+def _rename_sample(project: Project, name: str, actor: str) -> None:
+    record_admin_entry(
+        project.id,
+        "admin.project_renamed",
+        actor=actor,
+        subject=project.id,
+        facts={},
+        words={"name": name, "name_before": project.name},
+    )
+    Project.objects.filter(pk=project.pk).update(name=name)
+    project.name = name
 
 
 @transaction.atomic(savepoint=False)

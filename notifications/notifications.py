@@ -312,7 +312,8 @@ def _claim_notification(notification: Notification) -> bool:
 def _send_group(claimed: list[Notification]) -> int:
     channel, stories = claimed[0].channel, []
     for notification in list(claimed):
-        story = _build_item(notification) if channel.enabled else None
+        is_sent = channel.enabled and not channel.project.is_sample
+        story = _build_item(notification) if is_sent else None
         if story is None:
             _mark(notification, state="quiet")
             claimed.remove(notification)

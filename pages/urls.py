@@ -14,6 +14,7 @@ from pages.journal import erase_views
 from pages.journal import views as journal_views
 from pages.messages import views
 from pages.people import views as people_views
+from pages.sample import views as sample_views
 from pages.search import alert_views, case_views, export_views, question_views, saved_query_views
 from pages.search import views as search_views
 from pages.sessions import resume_views, state_views
@@ -26,6 +27,8 @@ urlpatterns = [
     path("first-steps/token/", first_steps_views.issue_first_token, name="first_token"),
     path("first-steps/rule/", first_steps_views.activate_first_rule, name="first_rule"),
     path("first-steps/hide/", first_steps_views.hide_first_steps, name="hide_first_steps"),
+    path("sample/load/", sample_views.load_sample_page, name="load_sample"),
+    path("sample/remove/", sample_views.remove_sample_page, name="remove_sample"),
     path("client/<str:file_name>", first_steps_views.download_client, name="client_wheel"),
     path("sessions/", sessions_views.sessions_page, name="sessions"),
     path("sessions/<uuid:session>/", sessions_views.session_page_view, name="session"),

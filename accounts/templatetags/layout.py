@@ -127,12 +127,19 @@ def waiting_first(context: dict[str, Any]) -> str:
 
 
 @register.inclusion_tag("_project_banner.html", takes_context=True)
-def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
-    """Return the project-wide states: stopped, observe mode, archive."""
+def mode_of_project(context: dict[str, Any]) -> dict[str, Any]:
+    """Return the project-wide states: stopped, observe mode, archive, sample."""
     standing = load_project_status(context["request"])
     archive = context["request"].membership.project.archive
     observes = standing.mode != "enforce" and not archive
-    return {"observes": observes, "stopped": standing.is_stopped, "archive": archive}
+    return {
+        "observes": observes,
+        "stopped": standing.is_stopped,
+        "archive": archive,
+        "sample": context["request"].membership.project.is_sample,
+        "request": context["request"],
+        "csrf_token": context.get("csrf_token", ""),
+    }
 
 
 @register.inclusion_tag("_foot.html", takes_context=True)

@@ -6,6 +6,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 
+from accounts import projects
 from approvals.gates import gates
 from approvals.gates.statuses import APPROVED_STATUSES, OPEN_STATUSES
 from approvals.models import Gate
@@ -93,8 +94,11 @@ def expire_due_gates(limit: int = 500) -> int:
     now = now_us()
     undecided = Gate.objects.filter(status="pending", decide_by_us__lt=now)
     unused = Gate.objects.filter(status="approved", permission_until_us__lt=now)
+    hidden = list(projects.query_hidden_samples().values_list("id", flat=True))
     late = [
-        gate for gates in (undecided, unused) for gate in gates.values_list("id", flat=True)[:limit]
+        gate
+        for gates in (undecided, unused)
+        for gate in gates.exclude(project__in=hidden).values_list("id", flat=True)[:limit]
     ]
     return sum(_expire_one(identity) for identity in late)
 

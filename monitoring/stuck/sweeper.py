@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from accounts import projects
 from accounts.models import Agent, Project
 from db import jobs as db_job_heartbeats
 from db.clock import now_us
@@ -67,7 +68,10 @@ def sweep_stuck(at_us: int | None = None) -> SweepResult:
     window = loops.read_window(
         job_heartbeat.position or max(stable - loops.MAX_ENTRIES_READ, 0), stable
     )
+    hidden = set(projects.query_hidden_samples().values_list("id", flat=True))
     for project in Project.objects.filter(archive=False).values_list("id", flat=True):
+        if project in hidden:
+            continue
         _sweep_project(project, window, now, job_heartbeat.heartbeats, done)
     detectors.sweep_stale_handoffs(now)
     job_heartbeats.store_position(NAME, window.until)

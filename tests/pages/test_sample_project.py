@@ -1,0 +1,67 @@
+"""The sample project: what it holds, that its journal is true, and that it goes away."""
+
+from collections import Counter
+
+import pytest
+from django.contrib.auth.models import User
+from django.db.models import Min
+from django.urls import reverse
+
+from accounts.models import SAMPLE_IDS, AgentToken, Membership, Project
+from accounts.projects import query_hidden_samples
+from approvals.models import Gate
+from db.clock import is_simulated, now_us
+from journal.models import Body, Entry
+from ledger.models import Effect
+from pages.sample.sample_project import DAYS, find_samples, load_sample
+from tests.pages.people import Organization
+
+pytestmark = pytest.mark.django_db
+DAY_US = 86_400_000_000
+
+
+def test_a_sample_is_loaded_marked_and_removed(organization: Organization) -> None:
+    began = now_us()
+    person = User.objects.get(username="administrator")
+    sample = load_sample(person, routine_days=1)
+    assert not is_simulated()
+    assert sample.id.int in SAMPLE_IDS
+    assert not organization.project.is_sample
+
+    # What it shows is two weeks old; the journal says when it was written.
+    effects = Effect.objects.filter(project=sample)
+    first = effects.aggregate(at=Min("received_us"))["at"]
+    assert began - (DAYS + 1) * DAY_US < first < began - (DAYS - 2) * DAY_US
+    written = Entry.objects.filter(project=sample.id)
+    assert written.aggregate(at=Min("received_us"))["at"] >= began
+    assert written.aggregate(at=Min("occurred_us"))["at"] < began - (DAYS - 2) * DAY_US
+
+    statuses = Counter(Gate.objects.filter(project=sample).values_list("status", flat=True))
+    assert {"used", "denied", "expired", "pending"} <= statuses.keys()
+    assert statuses["pending"] == 5
+    assert effects.filter(permission="bypassed").count() == 1
+    assert effects.filter(permission_basis="exemption").count() == 1
+    assert effects.exclude(resolved_mark="").count() == 1
+    assert not AgentToken.objects.filter(project=sample, revoked_at=None).exists()
+
+    browser = organization.client("administrator")
+    assert "Sample:" not in browser.get(reverse("sessions")).content.decode()
+    browser.post(reverse("load_sample"), {"do": "load"})  # opens the one that is there
+    assert find_samples(person) == [sample]
+    assert "Sample:" in browser.get(reverse("inbox")).content.decode()
+
+    browser.post(reverse("remove_sample"), {"do": "remove"})
+    assert not Membership.objects.filter(project=sample).exists()
+    assert list(query_hidden_samples()) == [sample]
+    left = Body.objects.filter(entry__project=sample.id).exclude(
+        entry__kind__in=("erasure.executed",)
+    )
+    assert not left.exists()
+    assert written.count() > effects.count()
+
+
+def test_only_samples_can_be_removed(organization: Organization) -> None:
+    browser = organization.client("administrator")
+    assert browser.post(reverse("remove_sample"), {"do": "remove"}).status_code == 404
+    assert organization.client("operator").post(reverse("load_sample")).status_code == 403
+    assert Project.objects.filter(pk=organization.project.pk, name="default").exists()
