@@ -2,8 +2,8 @@
 
 Calls are `function_call`, `custom_tool_call` and `local_shell_call` items of the model; results
 are their outputs. Whether a command succeeded stands in `item_completed` records beside them and
-in the first lines of the output. An output that only says “aborted” decides nothing: Codex writes it
-for calls that had happened, too.
+in the first lines of the output. An output that only says “aborted” decides nothing: Codex
+writes it for calls that had happened, too.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Follows transcripts that grow, and adds what they report as evidence.
 
 A file is read up to its last complete line, again whenever it grew; one JSON document that its
-program rewrites is read as a whole, whenever it changed and is complete. A call that a hook reported
-before is recognized by its call id, or as `hooked_calls` describes: the transcript then becomes
-evidence beside that effect, and closes it if its result was missing. Any other call becomes an
-effect that only the transcript knows, as an import makes it. What was sent is kept in a file of
+program rewrites is read as a whole, whenever it changed and is complete. A call that a hook
+reported before is recognized by its call id, or as `hooked_calls` describes: the transcript then
+becomes evidence beside that effect, and closes it if its result was missing. Any other call becomes
+an effect that only the transcript knows, as an import makes it. What was sent is kept in a file of
 state, and every fact has an id of its own, so that neither a restart nor a crash records anything
 twice.
 """
