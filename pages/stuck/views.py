@@ -96,7 +96,7 @@ def stuck_care(request: MemberRequest, rule: str, subject: UUID) -> HttpResponse
     )
     if loaded is None:
         if rule in RULES and actions.is_subject_of_project(request.membership.project, subject):
-            return render(request, "pages/stuck/clear.html", {"rule": rule}, status=409)
+            return render(request, "pages/stuck/no_longer_stuck.html", {"rule": rule}, status=409)
         raise Http404
     row, held = loaded
     params = request.POST if request.method == "POST" else request.GET
