@@ -30,6 +30,14 @@ _OVERTAKEN: Final = 1000
 _NEAREST, _NEAR = 100, 10_000  # Entries that are searched for the project's last one.
 
 
+# Why the past of a list and of a page is not rebuilt.
+TOO_LONG_AGO: Final = (
+    "Too much has changed since then to search as of that moment. Choose a later one. "
+    "Pages of single effects, gates and sessions are available as of any moment."
+)
+TOO_MANY_EVENTS: Final = "Too many events to rebuild this page. See the journal."
+
+
 class CutError(ValueError):
     """The moment cannot be shown. The message says why and what to do."""
 

@@ -12,7 +12,7 @@ from approvals.models import Exemption, Gate
 from investigation.history import effect_text, past_exemptions
 from investigation.history import past_entries as history_entries
 from investigation.history.effect_text import EffectTexts
-from investigation.history.moment import CutError, JournalCut
+from investigation.history.moment import TOO_LONG_AGO, CutError, JournalCut
 from investigation.history.past_gate_states import rebuild_gates as rebuild_gates
 from investigation.history.past_sessions import rebuild_sessions as rebuild_sessions
 from investigation.history.rebuild_effects import EffectRebuilder, RebuiltEffect
@@ -196,16 +196,10 @@ def find_changed_exemptions(
 
 def _entries_since(news: ChangeRange) -> Any:
     if running_writers.load_last_position() - news.after > MAX_ENTRIES_SINCE:
-        raise CutError(_TOO_LONG_AGO)
+        raise CutError(TOO_LONG_AGO)
     return (
         Entry.objects.filter(position__gt=news.after).exclude(kind__startswith="access.").order_by()
     )
-
-
-_TOO_LONG_AGO: Final = (
-    "Too much has changed since then to search as of that moment. Choose a later one. "
-    "Pages of single effects, gates and sessions are available as of any moment."
-)
 
 
 def _select_existing(project: UUID, rows: Any, cut: JournalCut, news: ChangeRange) -> set[UUID]:
@@ -219,7 +213,7 @@ def _select_existing(project: UUID, rows: Any, cut: JournalCut, news: ChangeRang
         if row_project == project and opened <= cut.position:
             existing.add(identity)
             if len(existing) > news.most:
-                raise CutError(_TOO_LONG_AGO)
+                raise CutError(TOO_LONG_AGO)
     return existing
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 from django.db.models import Q
 
-from investigation.history.moment import CutError
+from investigation.history.moment import TOO_MANY_EVENTS, CutError
 from journal.models import Entry
 from journal.order_keys import make_order_key
 from ledger.fold import apply
@@ -19,7 +19,6 @@ from ledger.store.writer import REPLANNED
 
 IDS_PER_QUERY: Final = 500  # Ids per statement.
 MAX_REBUILD_ENTRIES: Final = 100_000  # Most entries that are folded in one rebuild.
-_TOO_MANY: Final = "Too many events to rebuild this page. See the journal."
 
 
 class PastEntry(NamedTuple):
@@ -142,5 +141,5 @@ def _load_entries(entries: Any) -> list[PastEntry]:
     rows = entries.order_by("position").values_list(*_ENVELOPE, "facts")[: MAX_REBUILD_ENTRIES + 1]
     loaded = [PastEntry._make((*envelope, orjson.loads(facts))) for *envelope, facts in rows]
     if len(loaded) > MAX_REBUILD_ENTRIES:
-        raise CutError(_TOO_MANY)
+        raise CutError(TOO_MANY_EVENTS)
     return loaded
