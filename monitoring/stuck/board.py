@@ -19,7 +19,7 @@ from monitoring.stuck import rule_queries
 from monitoring.stuck.episodes import ActiveRule, EpisodeKey
 from monitoring.stuck.rule_inputs import FencedWrites, Loop
 from monitoring.stuck.rule_inputs import RuleInput as StuckSeen
-from monitoring.stuck.rules import RULES, RuleResult
+from monitoring.stuck.rules import RULES, UNKNOWN_HEADINGS, RuleResult
 from recovery import liveness
 from sessions.models import Handoff, Session
 
@@ -41,10 +41,8 @@ class Cause:
 
 
 CAUSES: Final = (
-    Cause("unknown", "Outcome unknown, needs a person", "S4", "is-unknown", "unknown"),
-    Cause(
-        "unattended", "Outcome unknown, and no worker to check it", "S4", "is-unknown", "unknown"
-    ),
+    Cause("unknown", UNKNOWN_HEADINGS["unknown"], "S4", "is-unknown", "unknown"),
+    Cause("unattended", UNKNOWN_HEADINGS["unattended"], "S4", "is-unknown", "unknown"),
     Cause("looping", RULES["S5"], "S5", "is-failed", "failed"),
     Cause("waiting", RULES["S6"], "S6", "is-awaiting", "awaiting"),
     Cause("dead", RULES["S2"], "S2", "is-failed", "failed"),
@@ -55,7 +53,7 @@ CAUSES: Final = (
     Cause("blind", RULES["S10"], "S10", "is-unknown", "warn"),
     Cause(
         "settling",
-        "Waiting on a fence or a probe",
+        UNKNOWN_HEADINGS["settling"],
         "S4",
         "is-dispatched",
         "dispatched",

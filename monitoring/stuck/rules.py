@@ -39,6 +39,12 @@ RULES: Final[dict[str, str]] = {
     "S8": "Old worker still writing",
     "S10": "No reports from an active agent",
 }
+# The headings of S4 on the board, by who settles the effects.
+UNKNOWN_HEADINGS: Final[dict[str, str]] = {
+    "unknown": "Outcome unknown, needs a person",
+    "unattended": "Outcome unknown, and no worker to check it",
+    "settling": "Waiting on a fence or a probe",
+}
 
 
 @dataclass(frozen=True, slots=True)
