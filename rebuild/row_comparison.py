@@ -56,8 +56,8 @@ def compare_batch(batch: RebuildBatch, checks: Iterable[RowCheck]) -> list[Table
 def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
     """Compare the stored rows of one table with the folded ones.
 
-    The rows are read after the entries: what is written between the two shows as a difference, which a
-    second look inside a transaction no longer has.
+    The rows are read after the entries: what is written between the two shows as a difference,
+    which a second look inside a transaction no longer has.
     """
     result = TableComparison(check)
     folded = {row.key: row for row in check.fold(batch)}

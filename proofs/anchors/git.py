@@ -65,7 +65,8 @@ def publish_to_git(
         return
     refuse_other_history(hide_credentials(target.address), notes, heads[pushed], tree)
     commits = _write_commits(target, clone, tip, file_name, heads[pushed:])
-    # Without force, a remote that has moved since the fetch refuses; the next run builds on what it has.
+    # Without force, a remote that has moved since the fetch refuses; the next run builds on what it
+    # has.
     _git(
         *(target, clone, "push", "--quiet", "--porcelain", "--", target.address),
         f"{commits[-1]}:refs/heads/{target.branch}",
