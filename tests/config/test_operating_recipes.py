@@ -225,10 +225,11 @@ def test_a_backup_is_complete_after_a_restore(clone: Clone) -> None:
 @pytest.mark.once
 def test_an_upgrade_takes_the_new_code_and_migrates(clone: Clone, tmp_path: Path) -> None:
     git, away = "git -c user.name=t -c user.email=t@example.org", tmp_path / "origin.git"
-    # The installed packages are newer than the lock files, so nothing is installed.
+    # What is installed is newer than the files that it depends on, so nothing is installed: the
+    # environment is that of the run.
     clone.does(
-        "touch -d 2020-01-01 requirements*.lock client/pyproject.toml; ls .venv/.runtime "
-        ".venv/.client"
+        "touch -d 2020-01-01 requirements*.lock client/pyproject.toml Makefile; "
+        "ls .venv/.runtime .venv/.client"
     )
     clone.does(
         f"{git} init -q -b main; {git} add -f README.md; {git} commit -qm one; git clone -q --bare "
