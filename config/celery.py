@@ -206,6 +206,12 @@ app.conf.update(
             "schedule": 3.0,
             "options": {"expires": 3.0},
         },
+        # The overview counts itself what is newer than these counts, which should be little.
+        "effect-hours": {
+            "task": "monitoring.tasks.count_effect_hours",
+            "schedule": 5.0,
+            "options": {"expires": 5.0},
+        },
         # A run takes at most 10 s, and the next continues where it ended.
         "alerts-run": {
             "task": "investigation.tasks.run_alerts",

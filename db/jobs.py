@@ -28,6 +28,7 @@ JOBS: Final = {
     "search_index": Job("Search index", 3 * _SECOND_US, always_shown=True),
     "seal": Job("Seal of the journal", 5 * _SECOND_US),
     "name_index": Job("Name index", 3 * _SECOND_US),
+    "counts": Job("Hourly counts", 5 * _SECOND_US),
     "alerts": Job("Saved-search alerts", 60 * _SECOND_US, always_shown=True),
     "notifications": Job("Notifications", 5 * _SECOND_US),
     "gates": Job("Approval deadlines", 5 * _SECOND_US),

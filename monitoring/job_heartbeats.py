@@ -123,6 +123,12 @@ def load_position(name: str) -> int:
     return int(rows[0][0]) if rows else 0
 
 
+def lock_position(name: str) -> int:
+    """Return the position of a job that has a heartbeat, and keep other runs of it waiting."""
+    row = JobHeartbeat.objects.select_for_update().filter(name=name)
+    return row.values_list("position", flat=True).get()
+
+
 def reset_position(name: str) -> None:
     """Make a job read the journal from its beginning again."""
     JobHeartbeat.objects.filter(name=name).update(position=0)

@@ -1,4 +1,4 @@
-"""Tables of stuck detection: episodes, limits per agent, and heartbeats of jobs.
+"""Tables of stuck detection, heartbeats of jobs, and counts of effects by hour.
 
 Whether something is stuck is not stored but derived on read (monitoring/stuck).
 """
@@ -145,3 +145,30 @@ class JobHeartbeat(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class EffectHour(models.Model):
+    """How many effects of a project were first seen in an hour, as far as the job has counted.
+
+    Derived: `manage.py rebuild_counts` counts again. Effects above the job's position are counted
+    by those who read (monitoring/effect_hours.py).
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    hour_us = models.BigIntegerField()  # when the hour begins, server's clock, UTC
+    effects = models.BigIntegerField()
+    first_position = models.BigIntegerField()  # lowest opened_position among them
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "hour_us"], name="effect_hour_is_counted_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(effects__gte=1, first_position__gte=1), name="effect_hour_has_effects"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.effects} from {self.hour_us}"

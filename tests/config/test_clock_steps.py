@@ -313,6 +313,7 @@ def test_a_job_that_always_fails_is_not_shown_as_done(
         ("monitoring.tasks.sweep_stuck", "stuck_checks"),
         ("investigation.tasks.update_search_index", "search_index"),
         ("ledger.tasks.update_name_index", "name_index"),
+        ("monitoring.tasks.count_effect_hours", "counts"),
         ("proofs.tasks.seal_journal", "seal"),
         ("investigation.tasks.run_alerts", "alerts"),
         ("investigation.tasks.run_exports", "exports"),

@@ -21,7 +21,7 @@ from ledger.models import (
     UsedNamePlan,
     UsedNameProgress,
 )
-from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
+from monitoring.models import EffectHour, JobHeartbeat, StuckEpisode, StuckLimit
 from proofs.models import Anchor, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import (
     Capacity,
@@ -304,6 +304,12 @@ RECOVERY: Final[dict[str, Case]] = {
         lambda w: {"sha256": "e" * 64, "session": w.write(Session)},
     ),
     "bundle_versions_start_at_one": check_case(ImportedBundle, {"version": 0}, {"version": 1}),
+    "effect_hour_is_counted_once": unique_case(
+        EffectHour, lambda _: {"hour_us": 0}, lambda _: {"hour_us": 3_600_000_000}
+    ),
+    "effect_hour_has_effects": check_case(
+        EffectHour, {"effects": 0}, {"effects": 2}, {"first_position": 0}
+    ),
     "job_heartbeat_counts_up": check_case(
         JobHeartbeat, {"heartbeats": 0}, {"heartbeats": 1}, {"every_us": -1}
     ),

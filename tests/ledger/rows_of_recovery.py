@@ -26,7 +26,7 @@ from ledger.models import (
     UsedNamePlan,
     UsedNameProgress,
 )
-from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
+from monitoring.models import EffectHour, JobHeartbeat, StuckEpisode, StuckLimit
 from proofs.models import Anchor, SealedEntry, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import (
     Capacity,
@@ -171,6 +171,12 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "other": w.write(Effect),
         "other_session": w.write(Session),
         "position": w.new(),
+    },
+    EffectHour: lambda w: {
+        "project": w.project,
+        "hour_us": w.new() * 3_600_000_000,
+        "effects": 1,
+        "first_position": 1,
     },
     JobHeartbeat: lambda w: {"name": f"job {w.new()}", "heartbeat_us": 1},
     EffectText: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},

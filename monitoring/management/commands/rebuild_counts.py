@@ -1,0 +1,20 @@
+"""manage.py rebuild_counts: count the effects of every hour again."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from monitoring import effect_hours
+
+
+class Command(BaseCommand):
+    """Delete the hourly counts of the overview and count all effects again, then exit.
+
+    Needed only after rows of effects were restored or removed by hand.
+    """
+
+    help = "Count the effects of every hour again, for the overview."
+
+    def handle(self, *_args: Any, **_options: Any) -> None:
+        position = effect_hours.rebuild_effect_hours()
+        self.stdout.write(f"All effects are counted up to journal position {position}.")
