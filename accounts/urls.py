@@ -15,7 +15,6 @@ from accounts.views import (
 )
 
 urlpatterns = [
-    path("", home.home_page, name="home"),
     path("help/", home.help_page, name="help"),
     path("help/glossary/", home.glossary_page, name="glossary"),
     path("counts/", home.navigation_counts, name="counts"),

@@ -11,8 +11,7 @@ from django.db import transaction
 
 from accounts.models import Project
 from db import jobs, raw_sql
-from journal.running_writers import wait_until_stable
-from journal.settled_position import load_settled_position
+from journal.running_writers import load_last_position, wait_until_stable
 from monitoring import job_heartbeats
 from monitoring.models import EffectHour
 
@@ -40,7 +39,7 @@ def count_effect_hours(most_s: float | None = None) -> int:
     """
     jobs.send_job_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
-    settled = wait_until_stable(load_settled_position())
+    settled = wait_until_stable(load_last_position())
     while (position := _count_step(settled)) < settled:
         if ends is not None and time.monotonic() > ends:
             break

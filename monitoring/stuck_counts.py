@@ -1,8 +1,9 @@
 """Stuck count for every page header, and registration of the stuck package."""
 
+from typing import Final
 from uuid import UUID
 
-from django.db.models import Count, Exists, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from accounts import header_counts
@@ -33,6 +34,24 @@ def count_raised_episodes(project: UUID, now: int) -> Coalesce:
         Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now)
     ).order_by()
     return Coalesce(Subquery(awake.values("project").annotate(n=Count("id")).values("n")), 0)
+
+
+# Rules about a session whose worker is gone, silent, looping or fenced. S4 is about an effect of
+# unknown outcome, S6 about a request that people were asked about, S10 about an agent.
+STALLED_RULES: Final = ("S1", "S2", "S3", "S5", "S7", "S8")
+
+
+def query_stalled_episodes(project: UUID, now: int) -> "QuerySet[StuckEpisode]":
+    """Return the raised episodes of sessions that need somebody and are not snoozed."""
+    awake = Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now)
+    return StuckEpisode.objects.filter(
+        awake,
+        project=project,
+        session__isnull=False,
+        rule__in=STALLED_RULES,
+        cleared_us__isnull=True,
+        raised_us__isnull=False,
+    )
 
 
 def register_stuck() -> None:

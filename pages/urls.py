@@ -13,6 +13,7 @@ from pages.incidents import views as incidents_views
 from pages.journal import erase_views
 from pages.journal import views as journal_views
 from pages.messages import views
+from pages.overview import views as overview_views
 from pages.people import views as people_views
 from pages.sample import views as sample_views
 from pages.search import alert_views, case_views, export_views, question_views, saved_query_views
@@ -23,6 +24,12 @@ from pages.stuck import views as stuck_views
 from pages.tools import views as tools_views
 
 urlpatterns = [
+    path("", overview_views.home_page, name="home"),
+    path(
+        "violations/acknowledge/",
+        overview_views.acknowledge_violations_page,
+        name="acknowledge_violations",
+    ),
     path("first-steps/", first_steps_views.first_steps_page, name="first_steps"),
     path("first-steps/token/", first_steps_views.issue_first_token, name="first_token"),
     path("first-steps/rule/", first_steps_views.activate_first_rule, name="first_rule"),

@@ -32,6 +32,7 @@ class NavItem:
 
 
 MAIN_NAV = (
+    NavItem("Overview", "home", key="o"),
     NavItem("Approvals", "inbox", key="a"),
     NavItem("Stuck", "stuck", key="b", also=("/stuck/",)),
     NavItem("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
@@ -75,7 +76,8 @@ def rail(context: dict[str, Any]) -> SafeString:
     matching = [
         link
         for link in _nav_links(request.membership.role)
-        if path.startswith((link.url, *link.item.also))
+        # Every path begins with that of the overview.
+        if (path == link.url if link.url == "/" else path.startswith((link.url, *link.item.also)))
     ]
     # Of items whose paths contain each other only the longest path is current.
     current = max(matching, key=lambda link: len(link.url), default=None)

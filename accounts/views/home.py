@@ -1,22 +1,21 @@
-"""Views of the layout: home, project switcher, clock, navigation counts, help, glossary."""
+"""Views of the layout: project switcher, clock, navigation counts, help, glossary."""
 
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from accounts import glossary, invitations, people
+from accounts import glossary, people
 from accounts.access import (
     MemberRequest,
     attach_membership,
     choose_project,
-    has_role,
     member_required,
 )
 from accounts.header_counts import build_counts_mark, load_project_status
@@ -25,20 +24,6 @@ UNTRUSTED_EXAMPLE = (
     "<b>git push</b> \u202eniam nigiro\u202c\nhttps://example.org is text here, and so is this."
 )
 CLOCKS = ("utc", "local", "relative")
-
-
-@require_safe
-def home_page(request: HttpRequest) -> HttpResponseBase:
-    """Redirect to invitations, a reviewer's pending requests, else the sessions."""
-    if request.user.is_authenticated and invitations.query_invitations(request.user).exists():
-        return redirect("invitations")
-    return _home(request)
-
-
-@member_required
-def _home(request: MemberRequest) -> HttpResponse:
-    waits = has_role(request.membership, "reviewer") and load_project_status(request).waiting
-    return redirect("inbox" if waits else "sessions")
 
 
 @require_POST

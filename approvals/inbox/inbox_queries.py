@@ -18,12 +18,14 @@ from django.db.models import (
     F,
     IntegerField,
     Max,
+    Min,
     OuterRef,
     Q,
     QuerySet,
     Subquery,
     Value,
     When,
+    Window,
 )
 
 from accounts.access import has_role
@@ -248,7 +250,10 @@ def _tally_set(head: InboxRow) -> tuple[tuple[str, tuple[tuple[int, str, bool], 
 
 
 def load_recent_violations(project: Project) -> list[tuple[Effect, list[str]]]:
-    """Load the newest effects of the last 7 days that ran unapproved or during a stop."""
+    """Load the newest effects of 7 days that ran unapproved or during a stop.
+
+    Those that a person has acknowledged since are left out.
+    """
     rows = _VIOLATIONS.rows(project=project.id, since=now_us() - WINDOW_US)
     labels = (
         ledger_violations.load_violations(project.id, [effect.id for effect in rows])
@@ -259,12 +264,7 @@ def load_recent_violations(project: Project) -> list[tuple[Effect, list[str]]]:
 
 
 def _select_violations(project: UUID, since: int) -> "QuerySet[Effect]":
-    return Effect.objects.filter(
-        ledger_violations.RAN_WITHOUT_APPROVAL,
-        project=project,
-        violates=True,
-        received_us__gte=since,
-    )
+    return ledger_violations.query_unacknowledged(project).filter(received_us__gte=since)
 
 
 def _select_newest_violations(project: UUID, since: int) -> Any:
@@ -324,11 +324,7 @@ def _pending_page(
     waiting: QuerySet[Gate] = gates.filter(status="pending", decide_by_us__gte=now_us())
     rows: QuerySet[Any] = waiting.annotate(rank=_RANK)
     if for_member:
-        user = membership.user
-        theirs = Q(requester=user) | Q(session_owner=user) | Q(agent_owner=user)
-        rows = rows.filter(~theirs | Q(self_approval=True))
-        rows = rows.filter(~Exists(Vote.objects.filter(gate=OuterRef("pk"), user=user)))
-        rows = rows.filter(requirement_hash__in=_answerable_hashes(waiting, membership))
+        rows = _filter_for_member(rows, waiting, membership)
     key = _parse_key(after, 3)
     if key is not None:
         rank, until, position = key
@@ -341,6 +337,47 @@ def _pending_page(
     return _cut_page(
         ordered.values_list("rank", "decide_by_us", "opened_position", "id")[: INBOX_PAGE_SIZE + 1]
     )
+
+
+def _filter_for_member(
+    rows: "QuerySet[Any]", waiting: "QuerySet[Gate]", membership: Membership
+) -> "QuerySet[Any]":
+    """Keep the requests that wait for the vote of this person. At most three queries."""
+    user = membership.user
+    theirs = Q(requester=user) | Q(session_owner=user) | Q(agent_owner=user)
+    rows = rows.filter(~theirs | Q(self_approval=True))
+    rows = rows.filter(~Exists(Vote.objects.filter(gate=OuterRef("pk"), user=user)))
+    return rows.filter(requirement_hash__in=_answerable_hashes(waiting, membership))
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRequests:
+    """The first requests of a list, in its order.
+
+    `count` is the number of all, `ends_us` when the first of all expires.
+    """
+
+    gates: list[UUID]
+    count: int
+    ends_us: int | None
+
+
+def load_first_requests(membership: Membership, most: int, *, for_member: bool) -> FirstRequests:
+    """Return the first pending requests: irreversible first, then what expires first.
+
+    Of the project, or `for_member` those that wait for this person. At most four queries.
+    """
+    if for_member and not has_role(membership, "reviewer"):
+        return FirstRequests([], 0, None)
+    waiting = pending_counts.select_pending_gates(membership.project_id, now_us())
+    rows: QuerySet[Any] = waiting.annotate(rank=_RANK)
+    rows = _filter_for_member(rows, waiting, membership) if for_member else rows
+    ordered = rows.annotate(
+        of_all=Window(Count("pk")), ends_us=Window(Min("decide_by_us"))
+    ).order_by("rank", "decide_by_us", "opened_position")
+    listed = list(ordered.values_list("id", "of_all", "ends_us")[:most])
+    count, ends_us = listed[0][1:] if listed else (0, None)
+    return FirstRequests([gate for gate, *_ in listed], count, ends_us)
 
 
 def _cut_page(listed: Iterable[tuple[Any, ...]]) -> tuple[list[UUID], str]:
@@ -388,9 +425,11 @@ def _answerable_hashes(waiting: "QuerySet[Gate]", membership: Membership) -> lis
             _named_cache.clear()
         _named_cache.update(read)
         named_by_hash |= read  # not read back: another thread may have cleared the cache
-    name, teams = (
-        membership.user.get_username(),
-        load_team_names(membership.project, membership.user),
+    name = membership.user.get_username()
+    teams = (
+        load_team_names(membership.project, membership.user)
+        if any(of for _, of in named_by_hash.values())
+        else set()
     )
     return [
         digest

@@ -15,13 +15,19 @@ from tests.rows_with_entries import change_gates
 from web.templatetags.gatebook import moment
 
 
-def test_the_first_page_is_the_waiting_requests_for_reviewers(
+def test_the_first_page_names_the_requests_that_wait_for_a_reviewer(
     inbox: InboxScenario, gate: Gate
 ) -> None:
-    assert inbox.organization.client("reviewer").get("/")["Location"] == reverse("inbox")
-    assert inbox.organization.client("viewer").get("/")["Location"] == reverse("sessions")
+    page = inbox.organization.client("reviewer").get("/").content.decode()
+    assert "Review 1 request" in " ".join(page.split())
+    assert reverse("gate", args=[gate.id]) in page
+    assert "Review 1" not in " ".join(
+        inbox.organization.client("viewer").get("/").content.decode().split()
+    )
     inbox.answer(gate, "reviewer")
-    assert inbox.organization.client("reviewer").get("/")["Location"] == reverse("sessions")
+    assert (
+        "Nothing waits for you" in inbox.organization.client("reviewer").get("/").content.decode()
+    )
 
 
 def test_the_layout_counts_waiting_requests_and_shows_the_mode(

@@ -9,7 +9,6 @@ from django.core.management import call_command
 from django.db.models import F
 
 from db.clock import now_us
-from journal.models import Entry
 from ledger.models import Effect
 from monitoring import effect_hours
 from monitoring.effect_hours import HOUR_US, count_effect_hours
@@ -42,9 +41,6 @@ def test_hours_equal_a_count_of_the_effects(
 ) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(effect_hours, "_STEP_POSITIONS", chance.randint(1, 9))
-    monkeypatch.setattr(
-        effect_hours, "load_settled_position", lambda: Entry.objects.latest("position").position
-    )
     with time_machine.travel(now_us() / 1_000_000, tick=False) as clock:
         agent.session("s-1")
         for number in range(12):

@@ -438,6 +438,8 @@ def list_pages(sample: Sample) -> list[PageAddress]:
     release = sample.sessions["release"]
     effect = {name: planned["id"] for name, planned in sample.effects.items()}
     add("sign-in", "", url_of("sign_in"))
+    add("overview", "rita", "/")
+    add("overview-table", "vera", "/", "view=table")
     for state in ("pending", "mine", "decided", "expired"):
         add(f"inbox-{state}", "rita", url_of("inbox"), f"state={state}")
     add("inbox-with-request", "rita", url_of("inbox"), f"open={sample.gate_of('push')}")

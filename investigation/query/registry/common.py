@@ -16,9 +16,10 @@ from investigation.query.entity_types import Flag
 from investigation.query.fields.row_tests import CompileContext, RowTest, union_tests
 from investigation.query.fields.types import Field, Handle, MultiValue, NamedRow
 from journal.models import Entry
+from ledger import violations
 from ledger.models import Effect
 from ledger.partial_indexes import HAS_FAILED, IS_OF_A_RARE_KIND, NEEDS_PERMISSION
-from monitoring import job_heartbeats
+from monitoring import job_heartbeats, stuck_counts
 from monitoring.models import StuckEpisode
 from sessions.lookup import derive_session_id
 from sessions.models import Session, Task
@@ -262,6 +263,24 @@ def constant_test(
 def unknown_effects_test(context: CompileContext) -> RowTest:
     test = effect_state_test(display_state.UNKNOWN, context)
     return RowTest(test.q, test.holds, test.arms, indexed=True)
+
+
+def unacknowledged_test(context: CompileContext) -> RowTest:
+    """Return the test for effects with a violation that nobody has acknowledged since.
+
+    Entries never change, so as of a past moment only those up to it count.
+    """
+    condition = violations.is_unacknowledged(
+        violations.MAX_POSITION if context.upto is None else context.upto
+    )
+    return RowTest(condition, indexed=True, lasts=context.upto is not None)
+
+
+def stalled_test(context: CompileContext) -> RowTest:
+    """Return the test for sessions that need somebody (monitoring/stuck_counts.py)."""
+    context.goes_by(job_heartbeats.load_stuck_check_progress(context.now_us))
+    stalled = stuck_counts.query_stalled_episodes(context.project.id, context.now_us)
+    return RowTest(Q(pk__in=stalled.order_by().values("session")), indexed=True)
 
 
 def sessions_with_unknown_test(context: CompileContext) -> RowTest:

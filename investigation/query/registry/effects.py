@@ -42,6 +42,7 @@ from investigation.query.registry.common import (
     ruling_test,
     session_field,
     stuck_test,
+    unacknowledged_test,
     unknown_effects_test,
 )
 from investigation.query.registry.declared_fields import find_effect_field
@@ -350,6 +351,11 @@ EFFECT: Final = Entity(
             "violating",
             "an integrity violation names it",
             constant_test(Q(violates=True), lambda row: row.violates, indexed=True),
+        ),
+        Flag(
+            "unacknowledged",
+            "it ran without approval or during a stop, and nobody has acknowledged that",
+            unacknowledged_test,
         ),
     ),
     {

@@ -30,6 +30,7 @@ from investigation.query.registry.common import (
     session_status_test,
     sessions_with_effect_test,
     sessions_with_unknown_test,
+    stalled_test,
     stuck_test,
 )
 from investigation.query.registry.duplicates import looped_test, repeats_field
@@ -134,6 +135,12 @@ SESSION: Final = Entity(
     ),
     flags_by_name(
         Flag("stuck", "reported as stuck", stuck_test(None, "session")),
+        Flag(
+            "stalled",
+            "reported as stuck, needs somebody, and is not snoozed; leaves out what only waits"
+            " for an approval or for an unknown outcome",
+            stalled_test,
+        ),
         Flag("looped", "was ever reported as looping", looped_test),
         Flag(
             "waiting",

@@ -1,0 +1,108 @@
+"""The overview of a project, and the acknowledgement of effects that ran without permission."""
+
+from typing import Any, Final
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from accounts import invitations
+from accounts.access import MemberRequest, has_role, member_required, role_required
+from accounts.header_counts import ProjectStatus, load_project_status
+from db import jobs, retry
+from db.clock import now_us
+from db.errors import ChangeRefused
+from display.time_limit import limit_view
+from ledger import violations
+from ledger.models import Effect
+from pages.overview import data
+
+MINUTE_US: Final = 60_000_000
+MAX_ACKNOWLEDGED: Final = 50  # effects of one form
+
+
+@require_safe
+@vary_on_headers("HX-Request")
+def home_page(request: HttpRequest) -> HttpResponseBase:
+    """Show the overview; people with an invitation see that first."""
+    if (
+        request.user.is_authenticated
+        and request.headers.get("HX-Request") != "true"
+        and invitations.query_invitations(request.user).exists()
+    ):
+        return redirect("invitations")
+    return overview_page(request)
+
+
+@member_required
+@limit_view
+def overview_page(request: MemberRequest) -> HttpResponse:
+    """Show what waits, what is wrong and what was done; a poll (`since`) gets 204 or the board."""
+    now, status = now_us(), load_project_status(request)
+    mark = _build_mark(status, now)
+    is_poll = request.headers.get("HX-Request") == "true" and "since" in request.GET
+    if is_poll and request.GET["since"] == mark:
+        return HttpResponse(status=204)
+    context: dict[str, Any] = {
+        "overview": data.load_overview(request.membership, status, now),
+        "since": mark,
+        "is_polling": request.GET.get("live") != "off",
+        "is_table": request.GET.get("view") == "table",
+        "may_review": has_role(request.membership, "reviewer"),
+    }
+    context["is_empty"] = context["overview"].is_empty
+    template = "pages/overview/_board.html" if is_poll else "pages/overview/overview.html"
+    return render(request, template, context)
+
+
+def _build_mark(status: ProjectStatus, now: int) -> str:
+    """Return a mark that changes with every entry of the journal, late job, and minute."""
+    late = "".join(
+        "x" if job.in_trouble else "-" for job in jobs.evaluate_jobs(status.job_texts or "", now)
+    )
+    return f"{status.position}-{status.waits}-{status.stuck}-{late}-{now // MINUTE_US}"
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@role_required("reviewer")
+def acknowledge_violations_page(request: MemberRequest) -> HttpResponse:
+    """List the newest effects that ran without permission; POST acknowledges the ticked ones."""
+    project = request.membership.project
+    rows = violations.query_unacknowledged(project.id).select_related("agent", "session")
+    listed = list(rows.order_by("-opened_position")[: MAX_ACKNOWLEDGED + 1])
+    shown = listed[:MAX_ACKNOWLEDGED]
+    error, chosen = "", {str(effect.id) for effect in shown}
+    if request.method == "POST":
+        chosen = set(request.POST.getlist("effect"))
+        ticked = [effect for effect in shown if str(effect.id) in chosen]
+        reason = request.POST.get("reason", "")
+        try:
+            if not ticked:
+                raise ChangeRefused(
+                    "Nothing is ticked, or it was acknowledged already. Tick again."
+                )
+            count = retry.run_with_retry(lambda: _acknowledge(ticked, reason, request))
+        except ChangeRefused as refusal:
+            error = str(refusal)
+        else:
+            messages.success(request, f"Acknowledged: {count}. Searches still find them.")
+            return redirect("home")
+    labels = violations.load_violations(project.id, [effect.id for effect in shown])
+    context = {
+        "rows": [(effect, labels.get(effect.id, []), str(effect.id) in chosen) for effect in shown],
+        "is_more": len(listed) > MAX_ACKNOWLEDGED,
+        "error": error,
+        "reason": request.POST.get("reason", ""),
+        "least": violations.MIN_REASON,
+        "most": violations.MAX_REASON,
+        "acknowledged": data.load_newest_acknowledgements(project.id),
+    }
+    return render(request, "pages/overview/acknowledge.html", context, status=422 if error else 200)
+
+
+@transaction.atomic(savepoint=False)
+def _acknowledge(effects: list[Effect], reason: str, request: MemberRequest) -> int:
+    return violations.acknowledge_violations(effects, reason, request.user)

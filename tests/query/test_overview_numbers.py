@@ -1,0 +1,143 @@
+"""The overview: its numbers equal what their links count, and what SQL counts; its acts."""
+
+import html
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from db.clock import now_us
+from investigation.query import execute
+from journal.models import Entry
+from ledger.models import Effect
+from monitoring.effect_hours import count_effect_hours
+from tests.api.api_client import new_key
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.query.incident import Scenario
+from web.templatetags.gatebook import elapsed
+
+MOST_QUERIES = 12
+LINK = re.compile(r'<a\b[^>]*?href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
+NUMBER = re.compile(r"^\d[\d\u202f]*(?= |$)")
+
+
+def read_board(client: Client, url: str = "/") -> str:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    text = html.unescape(answer.content.decode())
+    return text[text.index('<div id="overview"') : text.index("</main>")]
+
+
+def list_numbers(board: str) -> list[tuple[str, int]]:
+    """Return each link whose words begin with a number: its query and the number."""
+    numbers = []
+    for url, inner in LINK.findall(board):
+        shown = re.sub(r"<(title|rect|circle|use)\b.*?(</\1>|/?>)", " ", inner, flags=re.DOTALL)
+        words = " ".join(re.sub(r"<[^>]+>", " ", shown).split())
+        number = NUMBER.match(words)
+        if number and url.startswith("/search/") and "group" not in url:
+            query = parse_qs(urlsplit(url).query)["q"][0]
+            numbers.append((query, int(number[0].replace("\u202f", ""))))
+    return numbers
+
+
+def run_without_permission(inbox: InboxScenario, key: str) -> Effect:
+    """Report an effect that nobody permitted."""
+    item = {"session": inbox.agent.session("s-1")["id"], "effect_key": key}
+    planned = {"kind": "effect.planned", "tool": "git.push", "arguments": {"command": key}}
+    reported = inbox.agent.report(
+        [
+            {"id": new_key(), **item, **planned},
+            {"id": new_key(), **item, "kind": "effect.dispatched"},
+        ]
+    )
+    assert reported.status_code == 200, reported.text
+    return Effect.objects.get(effect_key=key)
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_every_number_equals_the_query_that_it_links_to(
+    scenario: Scenario, is_counted: bool
+) -> None:
+    inbox = scenario.inbox
+    if is_counted:
+        count_effect_hours()
+    run_without_permission(inbox, "alone")
+    client = inbox.organization.client("administrator")
+    numbers = [
+        number for url in ("/", "/?view=table") for number in list_numbers(read_board(client, url))
+    ]
+    for query, shown in numbers:
+        compiled = execute.compile_query(query, inbox.project, now_us())
+        assert (query, execute.count_matches(compiled)) == (query, (shown, False))
+    queries = {query.partition(" since:")[0] for query, _ in numbers}
+    assert {"is:unacknowledged", "is:unknown", "gate", "gate ruling:approved"} <= queries
+    today = now_us() // 86_400_000_000 * 86_400_000_000
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM ledger_effect WHERE received_us >= %s", [today])
+        assert (
+            dict(numbers)[next(q for q, _ in numbers if q.startswith("since:"))]
+            == (cursor.fetchone()[0])
+        )
+
+
+def test_the_median_is_the_one_that_its_query_computes(scenario: Scenario) -> None:
+    board = read_board(scenario.inbox.organization.client("viewer"))
+    url, shown = next((url, words) for url, words in LINK.findall(board) if "p50" in url)
+    query = parse_qs(urlsplit(url).query)["q"][0]
+    compiled = execute.compile_query(query, scenario.inbox.project, now_us())
+    groups = execute.load_results(compiled, lambda rows: rows).groups
+    assert groups is not None
+    ((_, (median_us, *_), *_),) = groups.rows
+    assert shown == elapsed(median_us)
+
+
+def test_the_overview_reads_and_polls_cheaply(scenario: Scenario) -> None:
+    client = scenario.inbox.organization.client("reviewer")
+    read_board(client)
+    with CaptureQueriesContext(connection) as queries:
+        board = read_board(client)
+    assert len(queries) <= MOST_QUERIES, "\n".join(query["sql"][:120] for query in queries)
+    poll = re.search(r'hx-get="([^"]+)"', board)
+    assert poll
+    headers = {"HX-Request": "true"}
+    assert client.get(poll[1], headers=headers).status_code == 204
+    scenario.inbox.plan("newest", tool="file.read")
+    assert b'<div id="overview"' in client.get(poll[1], headers=headers).content
+
+
+def test_runs_without_permission_are_acknowledged_with_name_and_reason(
+    scenario: Scenario,
+) -> None:
+    inbox, page = scenario.inbox, "/violations/acknowledge/"
+    effect = run_without_permission(inbox, "alone")
+    client = inbox.organization.client("reviewer")
+    before = dict(list_numbers(read_board(client)))["is:unacknowledged"]
+    assert inbox.organization.client("viewer").get(page).status_code == 403
+    assert page not in read_board(inbox.organization.client("viewer"))
+    refused = client.post(page, {"effect": str(effect.id), "reason": " "})
+    assert refused.status_code == 422
+    assert not Entry.objects.filter(kind="integrity.acknowledged").exists()
+    reason = "The release team knew of it: OPS-204."
+    assert client.post(page, {"effect": str(effect.id), "reason": reason}).status_code == 302
+    entry = Entry.objects.get(kind="integrity.acknowledged")
+    assert (entry.effect, entry.lane, reason in entry.body.text) == (effect.id, "system", True)
+    numbers = dict(list_numbers(board := read_board(client)))
+    assert numbers.get("is:unacknowledged", 0) == before - 1
+    assert "last by reviewer" in " ".join(board.split())
+    listed = client.get(page).content.decode()
+    assert reason in listed
+    assert "reviewer" in listed
+    for query in ("is:violating", "permission:bypassed"):  # searches hide nothing
+        compiled = execute.compile_query(f"{query} id:{effect}", inbox.project, now_us())
+        assert execute.count_matches(compiled) == (1, False)
+    assert client.post(page, {"effect": str(effect.id), "reason": reason}).status_code == 422
+
+
+def test_an_empty_installation_shows_the_first_steps(inbox: InboxScenario) -> None:
+    board = read_board(inbox.organization.client("administrator"))
+    assert "Nothing has happened" in board
+    assert "first-steps" in board
