@@ -24,6 +24,7 @@ from evaluation.bench import (
     commands,
     heartbeats,
     memory_growth,
+    overview_page,
     pages,
     proof_pages,
     resume,
@@ -97,12 +98,13 @@ PARTS = (
     "resume",
     "gates",
     "cards",
+    "overview",
     "proofs",
     "upkeep",
     "retention",
 )
 MAX_HOOK_CALLS = 500  # tool calls in one round
-NOT_QUICK = ("memory", "heartbeats", "resume", "cards", "proofs", "upkeep", "retention")
+NOT_QUICK = ("memory", "heartbeats", "resume", "cards", "overview", "proofs", "upkeep", "retention")
 
 
 def main() -> int:
@@ -113,7 +115,7 @@ def main() -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a little of everything but memory, heartbeats, resume, cards, proofs, upkeep; four minutes",
+        help="a little of everything but memory, heartbeats, resume, cards, overview, proofs, upkeep; four minutes",
     )
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="this part only; may be repeated"
@@ -127,8 +129,8 @@ def main() -> int:
     size = QUICK if options.quick else FULL
     if options.rounds:
         size = Size(**{**vars(size), "rounds": options.rounds})
-    # A short run skips six parts: memory shows only first-request costs and takes 25 % of the time,
-    # heartbeats take a minute each round; a small journal shows nothing of resume, cards, upkeep.
+    # A short run skips these parts: memory shows only first-request costs and takes 25 % of the time,
+    # heartbeats take a minute each round; a small journal shows nothing of the others.
     # Retention fills two large databases, and runs only when it is named.
     parts = options.only or [
         part for part in PARTS if part != "retention" and not (options.quick and part in NOT_QUICK)
@@ -217,6 +219,15 @@ def measure(
                     clone(fresh, "cards"),
                     effects=size.sizes[-1],
                     pending=size.gates,
+                    reads=size.cards,
+                )
+        if "overview" in parts:
+            with _record_time(vendor, "overview"):
+                overview_page.measure(
+                    report,
+                    clone(fresh, "overview"),
+                    effects=size.sizes[-1],
+                    pending=size.cards,
                     reads=size.cards,
                 )
         if "proofs" in parts:

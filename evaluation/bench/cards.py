@@ -31,7 +31,7 @@ def measure(
     sys.stderr.write(f"{installation.vendor}: {effects:,} effects filled\n")
     with serve(installation) as server, Reviewers(installation, RULES) as people:
         requests = pending + pending // REFUSED
-        _post_history(
+        post_history(
             server, token, HISTORY * pending, sessions=-(-requests // gates.SESSION_EFFECTS)
         )
         benchmark = gates.GateBenchmark(report, server, people, token)
@@ -43,7 +43,7 @@ def measure(
         benchmark.measure_cards(reads)
 
 
-def _post_history(server: Server, token: str, effects: int, *, sessions: int) -> None:
+def post_history(server: Server, token: str, effects: int, *, sessions: int) -> None:
     """Post earlier calls in the sessions of the requests, some of which run tests."""
     writer, batches = CallWriter("gates", sessions=sessions), []
     while writer.effects < effects:
