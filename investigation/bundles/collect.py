@@ -98,7 +98,7 @@ def _query_entries(session: Session) -> "QuerySet[Any]":
         )
     )
     expired = Erasure.objects.filter(entry__session=session.id, expired_by__isnull=False)
-    granted += expired.values_list("expired_by", flat=True).distinct()
+    granted += [at for at in expired.values_list("expired_by", flat=True).distinct() if at]
     entries = Q(session=session.id) | Q(position__in=granted) if granted else Q(session=session.id)
     gates = Gate.objects.filter(session=session).values("id")
     return (

@@ -2,12 +2,9 @@
 
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.linked_numbers import check_linked_numbers
-from tests.query.conftest import settled
-
-__all__ = ["settled"]
 
 
-def test_every_number_of_a_rule_equals_its_search(inbox: InboxScenario, settled: None) -> None:
+def test_every_number_of_a_rule_equals_its_search(inbox: InboxScenario) -> None:
     for number, answer in enumerate(("approve", "deny", "request_changes", "")):
         gate = inbox.gate(inbox.plan(f"e-{number}", tool="git.push", arguments=[number]))
         if answer:

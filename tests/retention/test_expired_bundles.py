@@ -22,7 +22,7 @@ RULES = (
 
 
 def test_a_bundle_proves_which_texts_expired(
-    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled: None, capsys: Any
+    origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     project = origin.session.project
     row = retention_sets.load_retention_set(project, RULES)

@@ -15,6 +15,7 @@ from journal.models import Body, Entry, Erasure
 from monitoring.models import JobHeartbeat
 from proofs.verifier import gatebook_verify
 from retention import expiry, retention_sets
+from retention.models import RetentionSet
 from retention.retention_dry_run import sum_due
 from sessions import artifacts
 from sessions.models import Artifact
@@ -54,6 +55,7 @@ def test_what_the_dry_run_counts_goes_and_nothing_else(office: Office) -> None:
     assert expiry.run_retention().bodies == 3
     assert with_bodies([*old, *note, *older, *new]) == [*note, *new]
     stored = Erasure.objects.get(entry_id=old[0])
+    assert stored.expired_by is not None
     named = Entry.objects.get(position=stored.expired_by)
     facts = orjson.loads(named.facts)
     assert (named.kind, facts["class"], facts["count"]) == ("retention.expired", "short", 2)
@@ -94,13 +96,13 @@ def test_a_run_that_is_killed_in_a_batch_continues(
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(erasures.entries, "delete_bodies", delete_and_die)
+    monkeypatch.setattr(entries, "delete_bodies", delete_and_die)
     with pytest.raises(KeyboardInterrupt):
         expiry.run_retention()
     left = with_bodies(positions)
     assert 0 < len(left) < 7  # the first batch is whole, nothing of the second one is stored
     assert Erasure.objects.filter(expired_by__isnull=False).count() == 7 - len(left)
-    monkeypatch.setattr(erasures.entries, "delete_bodies", delete)
+    monkeypatch.setattr(entries, "delete_bodies", delete)
     assert expiry.run_retention().bodies == len(left)
     facts = [orjson.loads(e.facts) for e in Entry.objects.filter(kind="retention.expired")]
     assert sum(row["count"] for row in facts) == 7
@@ -162,9 +164,13 @@ def test_a_body_expires_only_with_its_entry(office: Office) -> None:
 
 def test_rules_change_only_by_a_counted_set_with_its_entry(office: Office) -> None:
     row = load_counted(office.world)
-    for change in ({"activation_position": 1, "activated_at_us": 1}, {"rules": {"rules": []}}):
+    changes: list[dict[str, Any]] = [
+        {"activation_position": 1, "activated_at_us": 1},
+        {"rules": {"rules": []}},
+    ]
+    for change in changes:
         with pytest.raises(DatabaseError, match="retention_set_"), transaction.atomic():
-            retention_sets.RetentionSet.objects.filter(pk=row.pk).update(**change)
+            RetentionSet.objects.filter(pk=row.pk).update(**change)
     with pytest.raises(DatabaseError, match="never_deleted"), transaction.atomic():
         row.delete()
     active = activate(office.world)
