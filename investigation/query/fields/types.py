@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from django.db.models import CharField, F, Model, Q, QuerySet, Value
+from django.db.models import BigIntegerField, CharField, F, Model, Q, QuerySet, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Concat, Left, StrIndex
 from django.db.models.lookups import (
@@ -358,13 +358,13 @@ class Ordered(Field):
             interval_q = self._known()
             if low is not None:
                 interval_q &= (
-                    Q(GreaterThanOrEqual(value, Value(low)))
+                    Q(GreaterThanOrEqual(value, Value(low, BigIntegerField())))
                     if self.minus
                     else Q(**{f"{self.path}__gte": low})
                 )
             if high is not None:
                 interval_q &= (
-                    Q(LessThan(value, Value(high)))
+                    Q(LessThan(value, Value(high, BigIntegerField())))
                     if self.minus
                     else Q(**{f"{self.path}__lt": high})
                 )
@@ -461,9 +461,9 @@ class ComputedTime(Time):
         for low, high in intervals:
             interval_q = self._known()
             if low is not None:
-                interval_q &= Q(GreaterThanOrEqual(value, Value(low)))
+                interval_q &= Q(GreaterThanOrEqual(value, Value(low, BigIntegerField())))
             if high is not None:
-                interval_q &= Q(LessThan(value, Value(high)))
+                interval_q &= Q(LessThan(value, Value(high, BigIntegerField())))
             q |= interval_q
         return RowTest(q)
 
