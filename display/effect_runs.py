@@ -58,8 +58,8 @@ class RunTimes:
     @property
     def took_us(self) -> int | None:
         """Return the time from its run to its answer, None if one is not known."""
-        known = self.ran_source in ("dispatch", "agent") and self.answered_us is not None
-        return max(self.answered_us - self.ran_us, 0) if known else None  # type: ignore[operator]
+        is_timed = self.ran_source in ("dispatch", "agent") and self.answered_us is not None
+        return max(self.answered_us - self.ran_us, 0) if is_timed else None  # type: ignore[operator]
 
     @property
     def gap_words(self) -> str:

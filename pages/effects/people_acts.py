@@ -64,7 +64,7 @@ def list_people_acts(entries: Iterable[Any], gates: Sequence[Gate]) -> list[Pers
     acts = [
         PersonAct(
             entry.received_us,
-            names.get(entry.actor, ""),
+            names.get(entry.actor, _describe_unnamed(entry.actor)),
             _describe_entry(entry, is_request=entry.subject in gate_ids),
             entry.position,
         )
@@ -85,6 +85,11 @@ def _describe_entry(entry: Any, *, is_request: bool) -> str:
     return {"body": "read an entry in full", "artifact": "downloaded an artifact"}.get(
         facts.get("what", ""), "saw this page"
     )
+
+
+def _describe_unnamed(actor: str) -> str:
+    # Only pseudonyms of people begin so; an archive, and an erased person, have no name.
+    return f"a person without a name here ({actor})" if actor.startswith("p_") else ""
 
 
 def _load_names(pseudonyms: set[str]) -> dict[str, str]:

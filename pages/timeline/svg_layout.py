@@ -230,7 +230,7 @@ def _severity(bar: Bar) -> int:
 def _run_lines(bar: Bar) -> list[str]:
     """Return when a bar was planned and ran, how long it took, and what stands out."""
     run = bar.run
-    asked = next((step.at_us for step in bar.steps if step.what == "awaiting"), None)
+    requested_us = next((step.at_us for step in bar.steps if step.what == "awaiting"), None)
     ruled = next((step.at_us for step in bar.steps if step.what == "ruled"), None)
     times = [f"planned {_clock_words(bar.steps[0].at_us)}"]
     if run is not None and run.ran_us is not None:
@@ -240,8 +240,8 @@ def _run_lines(bar: Bar) -> list[str]:
     elif bar.state in ("planned", "awaiting approval"):
         times.append("not run")
     lines = [", ".join(times)]
-    if asked is not None and ruled is not None:
-        lines.append(f"waited {elapsed(ruled - asked)} for approval")
+    if requested_us is not None and ruled is not None:
+        lines.append(f"waited {elapsed(ruled - requested_us)} for approval")
     if run is not None and run.decide_by_us is not None:
         lines.append(f"request expires {_clock_words(run.decide_by_us)}")
     if run is not None and run.gap_words:

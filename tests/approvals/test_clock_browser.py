@@ -36,7 +36,7 @@ def test_deadlines_and_heads_follow_the_clock_that_is_chosen(
     )
     expect(page.locator("body")).not_to_contain_text(f"{local} UTC")
     page.locator(".gate-ref a").last.click()  # its session
-    head = page.locator(".timeline thead th", has_text="Server time")
+    head = page.locator(".timeline thead th", has_text="Planned")
     first = page.locator(".timeline tbody time").first
     day, clock = first.evaluate(LOCAL)
     expect(head).not_to_contain_text("UTC")
@@ -44,7 +44,7 @@ def test_deadlines_and_heads_follow_the_clock_that_is_chosen(
     expect(first).to_contain_text(clock)
     page.get_by_role("button", name="Relative").click()
     expect(first).to_have_text(re.compile(r"^\d+\s(s|min|h) ago$"))
-    expect(head).to_have_text("Server time")
+    expect(head).to_have_text("Planned")
     page.goto(live_inbox.gate_url("push"))
     expect(deadline).to_contain_text(
         re.compile(r"Expires in \d+\s(min|h)\b(?! UTC)"), use_inner_text=True

@@ -139,7 +139,10 @@ def things(inbox: InboxScenario, gate: Gate) -> dict[str, dict[str, Any]]:
             "production": REASON,
             "protected": "",
         },
-        reverse("agent", args=[organization.agent.id]): {"charter": REASON, "version": "0"},
+        reverse("agent_settings", args=[organization.agent.id]): {
+            "charter": REASON,
+            "version": "0",
+        },
         reverse("change_role", args=[organization.members["viewer"].id]): {"role": REASON},
         reverse("erase_body", args=[gate.plan_position]): {"reason": REASON},
     }

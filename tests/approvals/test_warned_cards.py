@@ -198,7 +198,7 @@ def test_a_card_links_the_charter_of_its_agent(
     page = rita.page(url)
     assert "Deploy only &lt;b&gt;docs&lt;/b&gt;." in page
     assert "version 1," in page
-    assert reverse("agent", args=[gate.agent_id]) not in page
+    assert f'"{reverse("agent_settings", args=[gate.agent_id])}"' not in page
 
 
 def test_the_card_of_warnings_costs_no_query(mail: Gate, rita: Reviewer) -> None:

@@ -89,7 +89,7 @@ def test_a_violation_is_recorded_once_and_shown_with_all_others(quiet: InboxScen
     assert (entry.lane, entry.effect, entry.session) == ("system", effect.id, effect.session_id)
     assert Outbox.objects.filter(topic="integrity", entry=entry).count() == 1
     rita = Reviewer(quiet)
-    assert STOPPED_TEXT in rita.page(reverse("effect", args=[effect.id]))
+    assert STOPPED_TEXT.rstrip(".") in rita.page(reverse("effect", args=[effect.id]))
     assert "1 violation" in rita.page(reverse("session", args=[effect.session_id]))
     assert str(effect) in rita.page(reverse("search"), q="is:violating")
     html = rita.page(reverse("inbox"))

@@ -141,9 +141,9 @@ def test_every_page_shows_observe_mode_and_how_fresh_the_page_is(
 
 def test_the_layout_costs_few_queries(organization: Organization) -> None:
     client = organization.client("viewer")
-    page(client, "/tools/")
+    page(client, "/verdicts/")
     with CaptureQueriesContext(connection) as queries:
-        page(client, "/tools/")
+        page(client, "/verdicts/")
     assert len(queries) <= 7
 
 

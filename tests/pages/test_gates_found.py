@@ -16,7 +16,7 @@ def test_a_found_request_shows_its_target_arguments_and_decision(
     gate.refresh_from_db()
     page = organization.client("viewer").get("/search/?q=gate+tool:git.push").text
     row = page.partition(f'id="{gate}"')[2].partition("</tr>")[0]
-    decided = row.partition('data-label="Decided"')[2].partition("</td>")[0]
-    assert "rounding" in row.partition('data-label="Arguments"')[2].partition("</td>")[0]
-    assert "web" in row.partition('data-label="Target"')[2].partition("</td>")[0]
+    decided = row.partition('data-label="Requested, decided"')[2].partition("</td>")[0]
+    assert "rounding" in row.partition('data-label="Arguments, target"')[2].partition("</td>")[0]
+    assert "web" in row.partition('data-label="Arguments, target"')[2].partition("</td>")[0]
     assert "datetime=" in decided

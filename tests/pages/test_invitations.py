@@ -20,7 +20,7 @@ from tests.pages.test_people_passwords import SHOWN, reset
 CHANGING = re.compile(
     r'csrfmiddlewaretoken" '
     r'value="\w+"|<output>[^<]*</output>|<time[\s\S]*?</time>|[0-9a-f]{8}-[0-9a-f-]{27}'
-    r"|Last entry #\d+",
+    r"|Last entry #[\d\u202f\xa0]+",
     re.DOTALL,
 )
 

@@ -317,7 +317,7 @@ def test_abandoned_supersedes_the_effect_permanently(
     assert quiet.agent.post(f"/effects/{mail.id}/acknowledge", late).status_code == 202
     assert (reload(mail).state, reload(mail).violates) == ("superseded", True)
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
-    assert "Abandoned by a person, but it had happened." in page
+    assert "Abandoned by a person, but it had happened:" in page
 
 
 @pytest.mark.parametrize(
