@@ -76,8 +76,6 @@ LONGEST_FILES = {
     *("test_convergence.py", "test_import_trajectory.py", "test_mcp_proxy.py", "test_roles.py"),
     *("test_classes.py", "test_waiting.py", "test_database_faults.py", "test_follow.py"),
     *("test_crash.py", "test_span_decoders.py", "test_search_that_takes_too_long.py"),
-    *("test_rebuilt_stories.py", "test_forged_rows.py", "test_forged_controls.py"),
-    *("test_erasure_requests.py", "test_inquiry_costs.py", "test_races.py"),
 }
 # They start a browser, like every file with "browser" in its name.
 FILES_WITH_A_BROWSER = {
