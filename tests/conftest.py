@@ -7,12 +7,10 @@ real browser. A missing browser is a failure, not a skip.
 import gc
 import logging
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +79,6 @@ LONGEST_FILES = {
 FILES_WITH_A_BROWSER = {
     *("test_ages_as_of.py", "test_api_page.py", "test_real_server.py", "test_visual.py"),
 }
-# Fixtures of tests/conftest.py and of two folders that start the server.
-SERVER_FIXTURES = re.compile(r"\b(live_server_process|live_inbox|following): ")
 # The headless shell is the same engine without windows and needs half of the processor time.
 BROWSERS = (
     "chromium-headless-shell",
@@ -169,29 +165,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path.name not in LONGEST_FILES, item.path not in long))
 
 
-@cache
-def _name_group(file: str) -> str:
-    """Return what the worker of a test file starts for it, or the file."""
-    name = file.rpartition("/")[2]
-    if "browser" in name or name in FILES_WITH_A_BROWSER:
-        return "browser"
-    return "server" if SERVER_FIXTURES.search((ROOT / file).read_text(encoding="utf-8")) else file
-
-
-class _OneStart(LoadFileScheduling):  # type: ignore[misc]
-    """Give all files with a browser to one worker, and the others with a server to another.
-
-    Every other worker would start its own, which takes four seconds of a processor.
-    """
+class _OneBrowser(LoadFileScheduling):  # type: ignore[misc]
+    """Give all files with a browser to one worker: each worker would start its own, and a server."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _name_group(str(super()._split_scope(nodeid)))
+        file = str(super()._split_scope(nodeid))
+        name = file.rpartition("/")[2]
+        return "browser" if "browser" in name or name in FILES_WITH_A_BROWSER else file
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Return the scheduler of `--dist loadfile`."""
-    return _OneStart(config, log) if config.getvalue("dist") == "loadfile" else None
+    return _OneBrowser(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

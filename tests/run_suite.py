@@ -40,7 +40,7 @@ NO_TESTS_COLLECTED = 5
 # files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "2"
-WORKERS_ON_SQLITE = "3"  # also runs the tests that do not depend on the database
+WORKERS_ON_SQLITE = "4"  # also runs the tests that do not depend on the database
 # Fewer uncompiled files than this are compiled by the workers.
 WORTH_COMPILING = 30
 SCHEMA = "schema"
@@ -102,7 +102,7 @@ def home() -> str:
 def compile_all(folder: Path) -> None:
     """Compile modules of tests and what they import in two processes, where many are not compiled.
 
-    Five workers at once would each compile every module.
+    Six workers at once would each compile every module.
     """
     uncompiled = find_uncompiled()
     if len(uncompiled) < WORTH_COMPILING:
