@@ -92,16 +92,19 @@ def count_unjournalled_erasures() -> int:
 def replay_erasures(
     report: Callable[[ReplayResult], object] = lambda _result: None,
 ) -> list[ReplayResult]:
-    """Repeat every erasure that this database lacks; return what was erased."""
+    """Repeat every erasure that this database lacks; return what was erased from its rows."""
     results = []
     storage_scrub.prepare_connection()
     for erasure in find_missing_erasures():
         results.append(_replay_erasure(erasure))
         report(results[-1])
-    if results:
-        tables = [table.model._meta.db_table for table in TEXT_TABLES if table.erasable]
-        storage_scrub.scrub_storage(tables, most_bytes=None)
     return results
+
+
+def scrub_replayed_storage() -> str:
+    """Rewrite the files after a replay; return why it must be repeated, or an empty text."""
+    tables = [table.model._meta.db_table for table in TEXT_TABLES if table.erasable]
+    return storage_scrub.scrub_storage(tables, most_bytes=None)
 
 
 def _replay_erasure(erasure: JournalledErasure) -> ReplayResult:

@@ -104,7 +104,7 @@ def _run_request(row: ErasureRequest, ends: float | None) -> bool:
         save_request(row, state="running", progress={}, erased_counts={}, error="")
     if row.state == "running":
         _erase(row, ends)
-    if row.state == "scrubbing" and storage_scrub.scrub_storage(list_changed_tables(row)):
+    if row.state == "scrubbing" and not storage_scrub.scrub_storage(list_changed_tables(row)):
         save_request(row, state="done", scrubbed_at_us=now_us(), error="")
     return row.state != before
 

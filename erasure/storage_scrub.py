@@ -2,10 +2,13 @@
 
 SQLite: `secure_delete`, a merge of the full-text index, VACUUM, and a checkpoint that truncates the
 write-ahead log. PostgreSQL: VACUUM FULL of the changed tables, which locks each of them while it is
-rewritten; tables above a size wait for `manage.py vacuum_erased`. The write-ahead log, replicas and
+rewritten; tables above a size wait for `manage.py vacuum_erased`. A rewritten file keeps deleted
+rows that a running transaction may still see, even one of another database of the server, because a
+snapshot spans all of them: so such transactions must end first. The write-ahead log, replicas and
 backups of PostgreSQL keep old bytes until they are recycled (docs/how-to/operating.md).
 """
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,6 +21,14 @@ from investigation.fulltext import store
 log = structlog.get_logger("gatebook.erasure")
 # The job rewrites tables up to this size: about a second of exclusive lock.
 MAX_FULL_BYTES: Final = 64 * 1024 * 1024
+WAIT_S: Final = 5.0  # for transactions that may still see what was deleted
+_LOOK_S: Final = 0.05
+# What the next snapshot of VACUUM FULL would keep, and what other connections here may still read.
+_OLDER: Final = (
+    "SELECT pg_snapshot_xmin(pg_current_snapshot()) < %s::xid8 OR EXISTS ("
+    "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND age(backend_xmin) > age(%s::xid8::xid))"
+)
 _FTS_TABLE: Final = "investigation_effecttext"
 
 
@@ -27,8 +38,8 @@ def prepare_connection() -> None:
         raw_sql.fetch_rows("PRAGMA secure_delete = ON")
 
 
-def scrub_storage(tables: Sequence[str], *, most_bytes: int | None = MAX_FULL_BYTES) -> bool:
-    """Rewrite the files; return False if something must be repeated later.
+def scrub_storage(tables: Sequence[str], *, most_bytes: int | None = MAX_FULL_BYTES) -> str:
+    """Rewrite the files; return why it must be repeated later, or an empty text.
 
     Call it outside of a transaction.
     """
@@ -37,7 +48,7 @@ def scrub_storage(tables: Sequence[str], *, most_bytes: int | None = MAX_FULL_BY
     return _scrub_postgresql([*tables], most_bytes)
 
 
-def _scrub_sqlite() -> bool:
+def _scrub_sqlite() -> str:
     prepare_connection()
     store.purge_erased_words()
     with connection.cursor() as cursor:
@@ -46,11 +57,17 @@ def _scrub_sqlite() -> bool:
         busy, _, _ = cursor.fetchone()
     if busy:  # a reader holds an older state; the next run tries again
         log.info("scrub_waits_for_readers")
-    return not busy
+    return "Readers held an older state of the file. Run `manage.py vacuum_erased`." if busy else ""
 
 
-def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> bool:
-    is_complete = True
+def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> str:
+    left = ""
+    if not _wait_for_older_transactions():
+        log.info("scrub_waits_for_transactions")
+        return (
+            "A transaction that began before the deletion still runs on this PostgreSQL server,"
+            " and keeps the deleted rows. Run `manage.py vacuum_erased` when it has ended."
+        )
     with connection.cursor() as cursor:
         for table in [*tables, *_related_tables(tables)]:
             cursor.execute(
@@ -63,15 +80,31 @@ def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> bool:
                 continue
             size, is_owner = row
             if not is_owner or (most_bytes is not None and size > most_bytes):
-                is_complete = False
+                left = (
+                    "A table is too large for the job. Run `manage.py vacuum_erased`."
+                    if is_owner
+                    else "Tables belong to another role. Run `manage.py vacuum_erased` with"
+                    " DATABASE_OWNER_URL set."
+                )
                 continue
             name = connection.ops.quote_name(table)
             # Statistics hold frequent values: they are computed again from what is left.
             cursor.execute(f"VACUUM (FULL, ANALYZE) {name}")
-        if is_complete:
+        if not left:
             _rewrite_statistics(cursor)
             cursor.execute("CHECKPOINT") if _is_superuser(cursor) else None
-    return is_complete
+    return left
+
+
+def _wait_for_older_transactions() -> bool:
+    """Wait until no transaction is left that may see what is deleted now; False after `WAIT_S`."""
+    ends = time.monotonic() + WAIT_S
+    ((now,),) = raw_sql.fetch_rows("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
+    while raw_sql.fetch_rows(_OLDER, [now, now])[0][0]:
+        if time.monotonic() > ends:
+            return False
+        time.sleep(_LOOK_S)
+    return True
 
 
 def _related_tables(tables: Sequence[str]) -> list[str]:

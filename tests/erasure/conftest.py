@@ -11,7 +11,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from accounts.models import Membership, Person
-from erasure import erasure_requests, erasure_runner
+from erasure import erasure_requests, erasure_runner, storage_scrub
 from erasure.models import ErasureRequest
 from tests.journal.committed import committed as committed
 from tests.ledger.rows_by_hand import World
@@ -64,8 +64,10 @@ def make_administrator(world: World, name: str) -> User:
 
 
 @pytest.fixture
-def own_folder(tmp_path: Path, settings: Settings) -> Path:
+def own_folder(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of its own for everything that Gatebook writes next to the database."""
+    # Tests of other workers hold transactions of the same PostgreSQL server open.
+    monkeypatch.setattr(storage_scrub, "WAIT_S", 120.0)
     folder = tmp_path / "var"
     folder.mkdir(mode=0o700)
     settings.VAR_DIR = folder

@@ -1,18 +1,20 @@
 """An address that is planted in every text is in no file and no row after its erasure."""
 
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from axes.models import AccessLog
 from django.contrib.sessions.backends.db import SessionStore
 from django.core.mail import EmailMessage
 from django.core.mail.backends.filebased import EmailBackend
+from django.core.management import CommandError, call_command
 from django.db import connection
 
+from erasure import storage_scrub
 from erasure.text_columns import TEXT_TABLES, TextTable, Treatment
 from investigation.exports import exports
 from investigation.fulltext import indexer
@@ -21,7 +23,7 @@ from journal import entries
 from journal.models import Body, Entry, Erasure
 from sessions import artifacts
 from sessions.models import Artifact
-from tests.erasure.conftest import ADDRESS, TRACE, Office
+from tests.erasure.conftest import ADDRESS, TRACE, Office, run_all
 from tests.ledger.rows_by_hand import VALID_ROWS
 
 PLANTED = {Treatment.MARK, Treatment.BLANK, Treatment.NAME, Treatment.JSON, Treatment.JSON_TEXT}
@@ -169,11 +171,28 @@ def find_rows(labels: Any = None) -> list[str]:
     return sorted(set(holders))
 
 
-# Run alone on PostgreSQL: earlier tests leave the same words in files of a shared database.
-@pytest.mark.skipif(
-    connection.vendor == "postgresql" and "PYTEST_XDIST_WORKER" in os.environ,
-    reason="needs a database whose files hold no words of other tests",
-)
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one file a database")
+def test_a_transaction_of_another_database_delays_the_end(
+    office: Office, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VACUUM keeps what it deletes while an older transaction of the server runs."""
+    plant_bodies(office)
+    values = connection.settings_dict
+    address = {"host": values["HOST"], "user": values["USER"], "dbname": "postgres"}
+    with psycopg.connect(**address) as other:
+        other.execute("SELECT pg_current_xact_id()")
+        monkeypatch.setattr(storage_scrub, "WAIT_S", 0.2)
+        request = office.erase(ADDRESS)
+        assert (request.state, find_rows()) == ("scrubbing", [])
+        with pytest.raises(CommandError, match="still runs on this PostgreSQL server"):
+            call_command("vacuum_erased")
+    monkeypatch.setattr(storage_scrub, "WAIT_S", 120.0)
+    run_all()
+    request.refresh_from_db()
+    assert request.state == "done"
+    assert find_traces(own_folder) == []
+
+
 def test_an_address_in_every_text_is_gone_from_rows_and_files(
     office: Office, own_folder: Path
 ) -> None:

@@ -31,7 +31,7 @@ def second(organization: Organization, settings: Settings, tmp_path: Any) -> Mem
 @pytest.fixture(autouse=True)
 def _no_scrub(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test's own transaction allows no VACUUM."""
-    monkeypatch.setattr(storage_scrub, "scrub_storage", lambda _tables, **_options: True)
+    monkeypatch.setattr(storage_scrub, "scrub_storage", lambda _tables, **_options: "")
 
 
 def append_body(organization: Organization) -> int:

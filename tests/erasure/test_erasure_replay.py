@@ -1,7 +1,6 @@
 """After a restore the erasure journal is ahead of the database, and a replay erases again."""
 
 import hashlib
-import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +8,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
-import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
@@ -63,11 +61,6 @@ def run_sql(*statements: str) -> None:
             own.execute(statement.encode())
 
 
-# Run alone on PostgreSQL: earlier tests leave the same words in files of a shared database.
-@pytest.mark.skipif(
-    connection.vendor == "postgresql" and "PYTEST_XDIST_WORKER" in os.environ,
-    reason="needs a database whose files hold no words of other tests",
-)
 def test_a_restored_backup_is_erased_again(office: Office, own_folder: Path) -> None:
     world, content = office.world, f"invoice of {ADDRESS}".encode()
     sha256 = hashlib.sha256(content).hexdigest()

@@ -30,6 +30,8 @@ class Command(BaseCommand):
                 self.stdout.write(f"Missing: request {erasure.request}.")
         elif missing:
             erasure_replay.replay_erasures(self._report)
+            if left := erasure_replay.scrub_replayed_storage():
+                self.stderr.write(f"The rows are erased, the files are not. {left}")
         if not missing:
             self.stdout.write(f"Every erasure of {path} is carried out here.")
         lacking = erasure_replay.count_unjournalled_erasures()

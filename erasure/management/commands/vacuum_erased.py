@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
 
 from db.clock import now_us
 from erasure import storage_scrub
@@ -23,12 +22,8 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **_options: Any) -> None:
         tables = [table.model._meta.db_table for table in TEXT_TABLES if table.erasable]
         tables.append(ErasureRequest._meta.db_table)
-        if not storage_scrub.scrub_storage(tables, most_bytes=None):
-            raise CommandError(
-                "Readers held an older state of the file. Run it again."
-                if connection.vendor == "sqlite"
-                else "Some tables belong to another role. Run it with DATABASE_OWNER_URL set."
-            )
+        if left := storage_scrub.scrub_storage(tables, most_bytes=None):
+            raise CommandError(left)
         for row in ErasureRequest.objects.filter(state="scrubbing"):
             save_request(row, state="done", scrubbed_at_us=now_us(), error="")
         self.stdout.write("The files hold no erased text.")
