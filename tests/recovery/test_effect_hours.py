@@ -40,6 +40,7 @@ def test_hours_equal_a_count_of_the_effects(
     agent: Caller, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
+    count_effect_hours()  # positions go on from test to test: small steps begin here
     monkeypatch.setattr(effect_hours, "_STEP_POSITIONS", chance.randint(1, 9))
     with time_machine.travel(now_us() / 1_000_000, tick=False) as clock:
         agent.session("s-1")
@@ -55,5 +56,6 @@ def test_hours_equal_a_count_of_the_effects(
     assert stored_hours() == expected
     assert len(expected) > 1
     EffectHour.objects.update(effects=F("effects") + 7)
+    monkeypatch.undo()  # from the first position on, in ordinary steps
     call_command("rebuild_counts")
     assert stored_hours() == expected
