@@ -23,11 +23,14 @@ log = structlog.get_logger("gatebook.erasure")
 MAX_FULL_BYTES: Final = 64 * 1024 * 1024
 WAIT_S: Final = 5.0  # for transactions that may still see what was deleted
 _LOOK_S: Final = 0.05
-# What the next snapshot of VACUUM FULL would keep, and what other connections here may still read.
+# A change that runs in any database of the server: the snapshot of VACUUM FULL begins before it.
+_WAITS: Final = "SELECT pg_snapshot_xmin(pg_current_snapshot()) < %s::xid8"
+# The processes of such changes, and of readers of this database with an older snapshot. PostgreSQL
+# shows a role only its own ones, unless it has pg_read_all_stats.
 _OLDER: Final = (
-    "SELECT pg_snapshot_xmin(pg_current_snapshot()) < %s::xid8 OR EXISTS ("
-    "SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    " AND age(backend_xmin) > age(%s::xid8::xid))"
+    "SELECT pid, datname FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    " AND (age(backend_xid) > age(%s::xid8::xid)"
+    " OR (datname = current_database() AND age(backend_xmin) > age(%s::xid8::xid)))"
 )
 _FTS_TABLE: Final = "investigation_effecttext"
 
@@ -62,11 +65,12 @@ def _scrub_sqlite() -> str:
 
 def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> str:
     left = ""
-    if not _wait_for_older_transactions():
-        log.info("scrub_waits_for_transactions")
+    if older := _wait_for_older_transactions():
+        log.info("scrub_waits_for_transactions", processes=older)
         return (
-            "A transaction that began before the deletion still runs on this PostgreSQL server,"
-            " and keeps the deleted rows. Run `manage.py vacuum_erased` when it has ended."
+            "A transaction that began before the deletion still runs on this PostgreSQL server"
+            f" ({older}), and keeps the deleted rows. Run `manage.py vacuum_erased` when it has"
+            " ended."
         )
     with connection.cursor() as cursor:
         for table in [*tables, *_related_tables(tables)]:
@@ -96,15 +100,18 @@ def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> str:
     return left
 
 
-def _wait_for_older_transactions() -> bool:
-    """Wait until no transaction is left that may see what is deleted now; False after `WAIT_S`."""
+def _wait_for_older_transactions() -> str:
+    """Wait until no transaction may see what is deleted; return those left after `WAIT_S`."""
     ends = time.monotonic() + WAIT_S
     ((now,),) = raw_sql.fetch_rows("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
-    while raw_sql.fetch_rows(_OLDER, [now, now])[0][0]:
+    while True:
+        older = raw_sql.fetch_rows(_OLDER, [now, now])
+        if not older and not raw_sql.fetch_rows(_WAITS, [now])[0][0]:
+            return ""
         if time.monotonic() > ends:
-            return False
+            names = [f"process {pid} of {database}" for pid, database in older]
+            return ", ".join(names) or "process unknown to this role"
         time.sleep(_LOOK_S)
-    return True
 
 
 def _related_tables(tables: Sequence[str]) -> list[str]:
