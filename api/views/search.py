@@ -107,7 +107,7 @@ def _find_bounds(after: int | None) -> tuple[int, int | None]:
         if after is None:
             return position, None
     if after is not None and after > position:
-        # The client was told a position that was stable then. It stays so.
+        # The client got a position that was stable then. It stays so.
         position = max(position, min(after, load_last_position()))
     return position, position
 

@@ -1,4 +1,4 @@
-"""The missing-evidence check: what the rule requires of the request itself, and nobody sent.
+"""The missing-evidence check: what the rule requires of the request itself, and was not sent.
 
 Only the request's own fields count, never the reviewer's reason: the agent must bring the evidence
 before a person looks. A forced push without the list of the commits that it removes is a warning

@@ -35,7 +35,7 @@ MAX_HISTORY: Final = 50  # policy sets and activations on a page
 MAX_TESTED_EFFECTS: Final = 20_000  # effects; the command tests all
 MAX_TESTED_LIVE: Final = 2_000  # effects, while a person types
 MAX_SHOWN_CHANGES: Final = 200
-SHOWN_BESIDE: Final = 8  # changes beside the editor
+MAX_CHANGES_OF_DRAFT: Final = 8  # while a person types
 _TEXTAREA: Final = {
     "rows": 24,
     "class": "is-code",
@@ -162,7 +162,7 @@ def draft_page(request: MemberRequest) -> HttpResponse:
     context: dict[str, Any] = {
         "examples": draft_help.EXAMPLES,
         "words": "" if is_fragment else json.dumps(draft_help.load_completions(project)),
-        "beside": SHOWN_BESIDE,
+        "most_changes": MAX_CHANGES_OF_DRAFT,
     }
     do = request.POST.get("do", "check")
     if request.method != "POST" or do.startswith("example:"):

@@ -1,8 +1,8 @@
-"""What the expiry of texts costs: a batch at two sizes, searches afterwards, ingest meanwhile.
+"""What the expiry of texts costs: a batch at two sizes, searches afterwards, ingest during it.
 
 Two databases are filled from one seed over five months (evaluation/bench/bulk_seed.py), and a retention
 set of 30 days is put in force. `manage.py run_retention --seconds` then removes bodies of both in turns;
-on PostgreSQL the CPU time of its database connection counts too. The job clock is stopped meanwhile.
+on PostgreSQL the CPU time of its database connection counts too. The job clock is stopped during it.
 The full sizes take about two hours and LEAST_BYTES of disk an effect; `--quick` takes some minutes.
 """
 

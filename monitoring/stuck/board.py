@@ -111,7 +111,7 @@ class CauseGroup:
 
     @property
     def is_apart(self) -> bool:
-        """Whether nobody has to act who has not been asked."""
+        """Whether everyone who has to act was asked."""
         return self.cause.key in APART
 
     @property

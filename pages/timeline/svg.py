@@ -509,7 +509,7 @@ def _describe_silence(silence: Silence) -> str:
 
 
 def _draw_heartbeats(canvas: _Canvas, lanes: TimelineWindow, top: int, ends_us: int) -> None:
-    """Draw a stroke per minute with heartbeats, as far apart as they can be told apart.
+    """Draw a stroke per minute with heartbeats, only as many as can be distinguished.
 
     A stroke is in the middle of its minute, as far as that is within the range.
     """

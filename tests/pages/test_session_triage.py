@@ -31,8 +31,8 @@ def test_each_number_of_sessions_equals_its_list(organization: Organization, age
     for key, status in (("bad", "failed"), ("good", "completed")):
         opened = agent.session(key)
         agent.post(f"/sessions/{opened['id']}/end", {"status": status})
-    reported = {"id": "f", "kind": "effect.planned", "session": "told-later", "effect_key": "e"}
-    agent.report([{**reported, "session": agent.session("told", mode="reported")["id"]}])
+    reported = {"id": "f", "kind": "effect.planned", "session": "reported-later", "effect_key": "e"}
+    agent.report([{**reported, "session": agent.session("reported", mode="reported")["id"]}])
     viewer = organization.client("viewer")
     page, handles = read_list(viewer)
     assert len(handles) == Session.objects.count()
