@@ -37,7 +37,8 @@ RUN_LIMIT_S: Final = 5.0  # seconds per run in the job worker, which has other j
 WINDOW: Final = 1_000  # positions that one transaction reads
 _ARTIFACTS: Final = "artifacts"  # key of `progress`: artifacts whose bytes still go
 _LAST_RECEIVED: Final = (
-    "SELECT position FROM journal_entry WHERE received_us <= %s ORDER BY received_us DESC LIMIT 1"
+    "SELECT position FROM journal_entry WHERE received_us <= %s"
+    " ORDER BY received_us DESC, position DESC LIMIT 1"  # entries of a batch share the moment
 )
 
 
