@@ -3,7 +3,8 @@
 Django knows applied migrations only by name, so a rewritten migration leaves an older database
 unnoticed. The expected inventory is recorded from a freshly migrated database (`make schema` writes
 `db/expected/`), and compared at start-up and by /readyz. Triggers and their functions are
-compared with their source (triggers.py). Tables of Django and of libraries are left out.
+compared with their source (triggers.py). Tables of Django and of libraries are left out,
+and partitions, which PostgreSQL itself keeps like their table.
 """
 
 import hashlib
@@ -32,19 +33,21 @@ SELECT 'column ' || c.relname || '.' || a.attname,
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
      LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND a.attnum > 0
-      AND NOT a.attisdropped
+      AND NOT a.attisdropped AND NOT c.relispartition
 """
 # From version 18 on NOT NULL is a constraint with a generated name; the column has it on all.
 _CONSTRAINTS: Final = """
 SELECT 'constraint ' || c.relname || '.' || o.conname, pg_get_constraintdef(o.oid)
 FROM pg_constraint o JOIN pg_class c ON c.oid = o.conrelid
 WHERE c.relnamespace = current_schema()::regnamespace AND o.contype IN ('c', 'f', 'p', 'u', 'x')
+      AND NOT c.relispartition
 """
 _INDEXES: Final = """
 SELECT 'index ' || t.relname || '.' || c.relname,
        replace(pg_get_indexdef(c.oid), current_schema() || '.', '')
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_class t ON t.oid = i.indrelid
 WHERE c.relnamespace = current_schema()::regnamespace AND i.indisvalid
+      AND NOT t.relispartition
       AND NOT EXISTS (SELECT 1 FROM pg_constraint o
                       WHERE o.conindid = c.oid AND o.contype IN ('p', 'u', 'x'))
 """

@@ -205,7 +205,43 @@ def _missing_on_postgresql(connection: BaseDatabaseWrapper) -> list[str]:
             comment, body, printed = present.get((name, table), ("", "", ""))
             if comment != _digest(statement, printed) or called not in (None, body):
                 absent.append(name)
-    return absent
+    return absent + [name for name in _find_missing_on_partitions(connection) if name not in absent]
+
+
+# A trigger of rows is repeated on each partition by PostgreSQL, one of statements by
+# `install_triggers`. Either can be missing or off on a partition alone.
+_ON_PARTITIONS: Final = """
+SELECT DISTINCT of_table.tgname
+FROM pg_trigger of_table JOIN pg_inherits ON inhparent = of_table.tgrelid
+WHERE NOT of_table.tgisinternal AND pg_table_is_visible(of_table.tgrelid) AND NOT EXISTS (
+  SELECT 1 FROM pg_trigger trigger
+  WHERE trigger.tgrelid = inhrelid AND trigger.tgenabled IN ('O', 'A')
+  AND CASE WHEN of_table.tgtype & 1 = 1 THEN trigger.tgparentid = of_table.oid
+    ELSE (trigger.tgname, trigger.tgfoid, trigger.tgtype, trigger.tgqual IS NULL)
+      = (of_table.tgname, of_table.tgfoid, of_table.tgtype, of_table.tgqual IS NULL) END)
+"""
+_PARTITIONS: Final = (
+    "SELECT parent.relname, quote_ident(part.relname) FROM pg_inherits"
+    " JOIN pg_class part ON part.oid = inhrelid JOIN pg_class parent ON parent.oid = inhparent"
+    " WHERE part.relkind = 'r' AND part.relispartition AND pg_table_is_visible(parent.oid)"
+)
+
+
+def _find_missing_on_partitions(connection: BaseDatabaseWrapper) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(_ON_PARTITIONS)
+        return [name for (name,) in cursor.fetchall()]
+
+
+def load_table_partitions(connection: BaseDatabaseWrapper) -> dict[str, list[str]]:
+    """Return the partitions of each partitioned table; none on SQLite."""
+    partitions: dict[str, list[str]] = {}
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(_PARTITIONS)
+            for table, partition in cursor.fetchall():
+                partitions.setdefault(table, []).append(partition)
+    return partitions
 
 
 _FUNCTION: Final = re.compile(
@@ -221,7 +257,7 @@ def _digest(statement: str, printed: str) -> str:
 def install_triggers(connection: BaseDatabaseWrapper) -> None:
     """Create missing triggers and update functions, for apps whose tables all exist."""
     existing = set(connection.introspection.table_names())
-    absent = set(find_missing_triggers(connection))
+    absent, partitions = set(find_missing_triggers(connection)), load_table_partitions(connection)
     with connection.cursor() as cursor:
         for trigger_set in _trigger_sets:
             triggers = trigger_set.triggers(connection)
@@ -233,8 +269,12 @@ def install_triggers(connection: BaseDatabaseWrapper) -> None:
             for name, (table, statement) in triggers.items():
                 if name in absent:
                     # A disabled trigger, or one on another table, counts as missing.
-                    cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+                    _drop_triggers(connection, {name: table})
                     cursor.execute(f"CREATE TRIGGER {name} {statement}")
+                    if " FOR EACH STATEMENT " in statement:
+                        for partition in partitions.get(table, ()):
+                            own = statement.replace(f" ON {table} ", f" ON {partition} ", 1)
+                            cursor.execute(f"CREATE TRIGGER {name} {own}")
                     if connection.vendor == "postgresql":
                         cursor.execute(
                             "SELECT pg_get_triggerdef(oid, TRUE) FROM pg_trigger"
@@ -246,9 +286,7 @@ def install_triggers(connection: BaseDatabaseWrapper) -> None:
 
 def drop_for_test_flush(connection: BaseDatabaseWrapper) -> None:
     """Remove the triggers for a test's flush; post_migrate restores them."""
-    with connection.cursor() as cursor:
-        for name, table in trigger_tables(connection).items():
-            cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+    _drop_triggers(connection, trigger_tables(connection))
 
 
 @contextmanager
@@ -261,9 +299,7 @@ def suspend_triggers(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> 
     wanted = set(tables)
     triggers = trigger_tables(connection)
     suspended = {name: table for name, table in triggers.items() if table in wanted}
-    with connection.cursor() as cursor:
-        for name, table in suspended.items():
-            cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+    _drop_triggers(connection, suspended)
     yield
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:  # references, which a trigger may not be created before
@@ -272,9 +308,16 @@ def suspend_triggers(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> 
     install_triggers(connection)
 
 
-def _on(connection: BaseDatabaseWrapper, table: str) -> str:
-    """Return the ON clause of DROP TRIGGER, which only PostgreSQL needs."""
-    return f" ON {table}" if connection.vendor == "postgresql" else ""
+def _drop_triggers(connection: BaseDatabaseWrapper, triggers: Mapping[str, str]) -> None:
+    """Drop triggers from their tables and from the partitions of these."""
+    partitions = load_table_partitions(connection)
+    with connection.cursor() as cursor:
+        for name, table in triggers.items():
+            if connection.vendor == "sqlite":
+                cursor.execute(f"DROP TRIGGER IF EXISTS {name}")
+                continue
+            for owner in (table, *partitions.get(table, ())):
+                cursor.execute(f"DROP TRIGGER IF EXISTS {name} ON {owner}")
 
 
 def install_after_migrate(using: str, **_signal: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 from django.db import connection
 
-from db import raw_sql
+from db import raw_sql, triggers
 from investigation.fulltext import store
 
 log = structlog.get_logger("gatebook.erasure")
@@ -72,8 +72,10 @@ def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> str:
             f" ({older}), and keeps the deleted rows. Run `manage.py vacuum_erased` when it has"
             " ended."
         )
+    partitions = triggers.load_table_partitions(connection)
+    files = [part for table in tables for part in partitions.get(table, [table])]
     with connection.cursor() as cursor:
-        for table in [*tables, *_related_tables(tables)]:
+        for table in [*files, *_related_tables(tables)]:
             cursor.execute(
                 "SELECT pg_total_relation_size(c.oid), pg_has_role(c.relowner, 'USAGE')"
                 " FROM pg_class c WHERE c.oid = to_regclass(%s)",

@@ -20,7 +20,7 @@ from erasure import storage_scrub
 from erasure.row_erasure import delete_answers, delete_index_rows
 from erasure.row_scan import load_holds
 from investigation.fulltext import indexer, store
-from journal import entries, erasures, text_caches
+from journal import body_partitions, entries, erasures, text_caches
 from journal.models import Erasure
 from monitoring import job_heartbeats
 from proofs.stable_position import load_stable_position
@@ -35,7 +35,9 @@ log = structlog.get_logger("gatebook.retention")
 JOB_NAME: Final = "retention"
 RUN_LIMIT_S: Final = 5.0  # seconds per run in the job worker, which has other jobs
 WINDOW: Final = 1_000  # positions that one transaction reads
-_ARTIFACTS: Final = "artifacts"  # key of `progress`: artifacts whose bytes still go
+# Keys of `progress`: artifacts whose bytes still go; whether partitions may have become empty.
+_ARTIFACTS: Final = "artifacts"
+_PARTITIONS: Final = "partitions"
 _LAST_RECEIVED: Final = (
     "SELECT position FROM journal_entry WHERE received_us <= %s"
     " ORDER BY received_us DESC, position DESC LIMIT 1"  # entries of a batch share the moment
@@ -64,6 +66,7 @@ def run_retention(most_s: float | None = None) -> Expired:
     Returns how many bodies went, in how many batches.
     """
     job_heartbeats.record_heartbeat(JOB_NAME)
+    body_partitions.make_partitions()
     ends = None if most_s is None else time.monotonic() + most_s
     for row in retention_sets.list_due_dry_runs():
         if not retention_dry_run.count_retention(row, ends):
@@ -105,6 +108,8 @@ def expire_project(row: RetentionSet, ends: float | None = None) -> Expired:
     if row.progress.get("words"):
         store.purge_erased_words()
         retention_sets.save_set(row, progress={**row.progress, "words": 0})
+    if row.progress.get(_PARTITIONS) and body_partitions.drop_expired_partitions():
+        retention_sets.save_set(row, progress={**row.progress, _PARTITIONS: 0})
     retention_sets.save_set(row, run_at_us=now_us())
     return gone
 
@@ -131,7 +136,7 @@ def expire_window(row: RetentionSet, name: str, cutoff: int, after: int, upto: i
         progress = {**current.progress, name: upto}
         if going:
             _remove_bodies(row, name, going)
-            progress["words"] = 1
+            progress |= {"words": 1, _PARTITIONS: 1}
             subjects = [body.subject for body in going if body.kind == "artifact.recorded"]
             progress[_ARTIFACTS] = [*progress.get(_ARTIFACTS, []), *filter(None, subjects)]
         retention_sets.save_set(current, progress=progress)

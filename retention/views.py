@@ -18,6 +18,7 @@ from accounts.people import ensure_pseudonym
 from db.clock import now_us
 from db.errors import ChangeRefused
 from erasure.models import LegalHold
+from journal import body_partitions
 from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from retention import retention_sets
@@ -41,6 +42,8 @@ def retention_page(request: MemberRequest) -> HttpResponse:
         "sets": rows,
         "holds": holds.select_related("session").order_by("id")[:MAX_HOLDS],
         "runs": list_expiries(project.pk),
+        "partitions": len(body_partitions.load_partitions()),
+        "free": max(body_partitions.load_free_positions(), 0),
         "next_us": compute_next_month_us(now_us()),
     }
     return render(request, "retention/retention.html", context)

@@ -219,7 +219,9 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     """
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            for table in connection.introspection.table_names(cursor):
+            cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'p'")
+            partitioned = {name for (name,) in cursor.fetchall()}
+            for table in {*connection.introspection.table_names(cursor)} - partitioned:
                 cursor.execute(f'ALTER TABLE "{table}" SET (autovacuum_enabled = false)')
 
 

@@ -13,6 +13,8 @@ from db import triggers
 
 # The application may delete bodies; a trigger requires an erasure that names them.
 ERASABLE = frozenset({"journal_body"})
+# What only the owner may do, in a form that the application may call (journal/body_partitions.py).
+_FUNCTIONS = ("journal_make_body_partitions()", "journal_drop_body_partition(bigint)")
 
 
 def grant_application_role(connection: BaseDatabaseWrapper, role: str) -> None:
@@ -27,6 +29,11 @@ def grant_application_role(connection: BaseDatabaseWrapper, role: str) -> None:
     for table in triggers.find_append_only_tables():
         kept = "UPDATE" if table in ERASABLE else "UPDATE, DELETE"
         statements.append(f"REVOKE {kept} ON {connection.ops.quote_name(table)} FROM {name}")
+    for parts in triggers.load_table_partitions(connection).values():  # reached by their table only
+        statements += [f"REVOKE ALL ON {part} FROM {name}" for part in parts]
+    for function in _FUNCTIONS:  # a restored dump lets everyone call them
+        statements.append(f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
+        statements.append(f"GRANT EXECUTE ON FUNCTION {function} TO {name}")
     with connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)

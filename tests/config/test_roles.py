@@ -27,15 +27,39 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def run(folder: Path, var: Path, *arguments: str) -> str:
+PARTITIONS_ARE_THE_OWNERS = (
+    "SELECT text FROM journal_body_0",
+    "UPDATE journal_body_0 SET text = ''",
+    "DELETE FROM journal_body_0",
+    "INSERT INTO journal_body_rest VALUES (1, '', '')",
+    "TRUNCATE journal_body_0",
+    "DROP TABLE journal_body_1",
+    "ALTER TABLE journal_body DETACH PARTITION journal_body_1",
+    "ALTER FUNCTION journal_drop_body_partition(bigint) SECURITY INVOKER",
+)
+OLDER_ROWS = """
+WITH made AS (
+  INSERT INTO journal_entry (project, source, claimed_source, id, kind, actor, lane, received_us,
+    facts, schema_version)
+  SELECT gen_random_uuid(), 'robot', '', 'old' || n, 'note.claimed', 'agent:1', 'evidence', 1,
+    '{}', 1 FROM generate_series(1, 7) n RETURNING position)
+INSERT INTO journal_body SELECT position, decode(repeat('07', 32), 'hex'), 'old' FROM made
+"""
+ROWS = "SELECT entry_id, salt, text FROM journal_body ORDER BY entry_id"
+
+
+def run(
+    folder: Path, var: Path, *arguments: str, user: str = "", database: str = "gatebook"
+) -> str:
+    """Run a program with two roles, or with one `user`; return its output."""
     host = urlsplit(embedded_postgres.start_embedded_server(folder)).netloc.partition("@")[2]
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
         env={
             **os.environ,
-            "DATABASE_URL": f"postgres://application@{host}/gatebook",
-            "DATABASE_OWNER_URL": f"postgres://owner@{host}/gatebook",
+            "DATABASE_URL": f"postgres://{user or 'application'}@{host}/{database}",
+            "DATABASE_OWNER_URL": "" if user else f"postgres://owner@{host}/{database}",
             "GATEBOOK_VAR": str(var),
         },
         capture_output=True,
@@ -74,6 +98,52 @@ def test_the_application_adds_to_history_and_can_neither_change_nor_unguard_it(
             "UPDATE journal_body SET entry_id = entry_id",
             "DELETE FROM journal_erasure",
             "DELETE FROM django_migrations",
+            *PARTITIONS_ARE_THE_OWNERS,
         ):
             with pytest.raises(errors.InsufficientPrivilege):
                 connection.execute(statement)
+        made = connection.execute("SELECT journal_make_body_partitions()").fetchone()
+        assert made == (0,)  # setup made them
+        connection.execute(
+            "SELECT nextval('journal_entry_position_seq') FROM generate_series(1, 9)"
+        )
+        with pytest.raises(errors.ObjectInUse, match="partition 0 of journal_body is in use"):
+            connection.execute("SELECT journal_drop_body_partition(0)")
+        for name in ("x; DROP TABLE journal_body_1", "-1", "1 OR TRUE"):
+            with pytest.raises((errors.InvalidTextRepresentation, errors.UndefinedObject)):
+                connection.execute("SELECT journal_drop_body_partition(%s)", [name])
+
+
+def test_rows_of_an_older_database_are_in_its_first_partition(folder: Path, tmp_path: Path) -> None:
+    """Migration 0004 attaches the old table: it copies no row, and later ones go elsewhere."""
+    with psycopg.connect(
+        host=str(folder), user="postgres", dbname="gatebook", autocommit=True
+    ) as connection:
+        connection.execute("CREATE DATABASE older")
+    one_role = {"user": "postgres", "database": "older"}
+    run(folder, tmp_path, "manage.py", "migrate", "journal", "0003", **one_role)
+    with psycopg.connect(host=str(folder), user="postgres", dbname="older") as connection:
+        connection.execute("SELECT setval('journal_entry_position_seq', 3 << 20)")
+        connection.execute(OLDER_ROWS)
+        before = connection.execute(ROWS).fetchall()
+        file = connection.execute("SELECT pg_relation_filenode('journal_body')").fetchone()
+    assert "Sign in as admin" in run(folder, tmp_path, "manage.py", "setup", **one_role)
+    with psycopg.connect(host=str(folder), user="postgres", dbname="older") as connection:
+        assert connection.execute(ROWS).fetchall()[: len(before)] == before
+        assert len(before) == 7
+        same = connection.execute("SELECT pg_relation_filenode('journal_body_0')").fetchone()
+        assert same == file
+        bounds = connection.execute(
+            "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname ~ '^journal_body_[0-9]'"
+            " AND relispartition ORDER BY length(relname), relname"
+        ).fetchall()
+        assert bounds[:2] == [
+            ("FOR VALUES FROM (MINVALUE) TO ('4194304')",),
+            ("FOR VALUES FROM ('4194304') TO ('5242880')",),
+        ]
+        connection.execute("SELECT setval('journal_entry_position_seq', 4 << 20)")
+        connection.execute(OLDER_ROWS.replace("'old", "'new"))
+        rows = connection.execute(
+            "SELECT DISTINCT tableoid::regclass::text FROM journal_body WHERE text = 'new'"
+        ).fetchall()
+        assert rows == [("journal_body_4",)]

@@ -10,16 +10,19 @@ from django.db import DatabaseError, connection, transaction
 from erasure import erasure_requests
 from investigation.fulltext import indexer
 from investigation.models import EffectText
-from journal import entries, erasures
+from journal import body_partitions, entries, erasures
 from journal.models import Body, Entry, Erasure
 from monitoring.models import JobHeartbeat
 from proofs.verifier import gatebook_verify
-from retention import expiry, retention_sets
+from retention import expiry, retention_dry_run, retention_sets
 from retention.models import RetentionSet
 from retention.retention_dry_run import sum_due
 from sessions import artifacts
 from sessions.models import Artifact
 from tests.erasure.conftest import Office
+from tests.journal.positions import RANGE, Jump
+from tests.journal.positions import jump as jump
+from tests.ledger.rows_by_hand import World
 from tests.proofs.sealing import seal_entries, verify_here
 from tests.retention.past_entries import RULES, activate, append_texts, load_counted, this_month
 
@@ -215,3 +218,33 @@ def test_an_expiry_that_counts_wrongly_covers_nothing() -> None:
     assert [names.find_entry(str(n)) for n in (2, 3, 4, 7, 9, 10)] == [None, 12, None, 12, 12, None]
     wrong = orjson.dumps({**facts, "count": 3}).decode()
     assert gatebook_verify.read_expired_runs(wrong) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no partitions")
+def test_the_job_drops_a_partition_whose_texts_are_gone(jump: Jump) -> None:
+    world = World()
+    jump(20 * RANGE)
+    expiry.run_retention()  # makes partitions
+    old = append_texts(world, "effect.planned", [str(n) for n in range(20)], 200)
+    stays = append_texts(world, "effect.planned", ["new"], 1)
+    jump(21 * RANGE)
+    row = retention_sets.load_retention_set(world.project, RULES)
+    retention_sets.save_set(row, counted_position=20 * RANGE)  # nothing to read is below
+    retention_dry_run.count_retention(row)
+    active = retention_sets.activate_retention_set(row.pk, world.project, row.counted_at_us)
+    retention_sets.save_set(active, progress=dict.fromkeys(("short", "long"), 20 * RANGE))
+    assert body_partitions.Partition(20, 20 * RANGE, 21 * RANGE) in (
+        body_partitions.load_partitions()
+    )
+    assert expiry.run_retention().bodies == len(old)
+    lows = [partition.low for partition in body_partitions.load_partitions()]
+    assert 20 * RANGE not in lows
+    assert lows[-1] == 25 * RANGE  # four are ahead
+    assert with_bodies([*old, *stays]) == stays
+    active.refresh_from_db()
+    assert active.progress["partitions"] == 0
+    seal_entries()
+    report = verify_here()
+    assert not report.is_broken, report.findings
+    assert report.counts["erased"] == len(old)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.urls import reverse
 
 from accounts.people import ensure_pseudonym
@@ -68,6 +69,7 @@ def test_an_administrator_puts_a_counted_set_in_force(
     text = " ".join(client.get(reverse("retention")).text.split())
     named = Entry.objects.get(kind="retention.expired")
     assert f"?at={named.position}" in text
+    assert ("Texts are in 5 partitions, ready for" in text) == (connection.vendor == "postgresql")
     effect = Effect.objects.get(id=sample.effects["ok"])
     text = " ".join(client.get(reverse("effect", args=[effect.pk])).text.split())
     assert re.search(r"The text expired on .* by class short, kept 30 days, as", text)
