@@ -79,6 +79,15 @@ def test_an_administrator_puts_a_counted_set_in_force(
     assert f"The text expired by class short, kept 30 days, as entry {named.position}" in raw.text
     assert "text expired" in " ".join(client.get(reverse("journal")).text.split())
 
+    at = {"at": str(named.position - 1)}  # when the text was still there
+    text = " ".join(client.get(reverse("effect", args=[effect.pk]), at).text.split())
+    assert "The text expired on" in text
+    assert "git push origin main" not in text
+    out = StringIO()
+    call_command("rebuild", "--check", stdout=out)
+    assert re.search(r"ledger_effect.tool of \d+ rows: its body was erased", out.getvalue())
+    assert "no row differs from the journal" in out.getvalue()
+
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
