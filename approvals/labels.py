@@ -57,6 +57,7 @@ END_REASON_LABELS: Final[dict[str, str]] = {
     "requirement_changed": "The policy required more by then.",
     "quorum_lost": "Not enough approvers could still vote.",
     "by_person": "A person revoked the approval.",
+    "undone": "The reviewer took the answer back, and the request was made again.",
 }
 UNCOUNTED_LABELS: Final[dict[str, str]] = {  # why an approval does not count
     "no_reviewer": "no longer a reviewer of this project",

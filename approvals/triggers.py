@@ -8,7 +8,7 @@ of people who may vote now. Only granted permission is used, and denied permissi
 stop never changes, except that it is lifted once.
 """
 
-from approvals.gates.statuses import GATE_TRANSITIONS, OPEN_STATUSES, STEP_UPS
+from approvals.gates.statuses import GATE_TRANSITIONS, OPEN_STATUSES, STEP_UPS, UNDO_S, US
 from approvals.voting.quorum import (
     APPROVAL_COUNTS_SQL,
     CAN_GRANT_SQL,
@@ -141,6 +141,19 @@ _NEVER_GRANTED = (
     " (NEW.state IN ('acknowledged', 'compensated', 'superseded')"
     " AND EXISTS (SELECT 1 FROM {schema}ledger_attempt attempt"
     " WHERE attempt.effect_id = NEW.id AND attempt.permission = 'used'))"
+)
+# A person can take a denial back at once; the effect then waits for a new request. Entries of this
+# kind are Gatebook's own (approvals/voting/undo.py).
+_DENIAL_UNDONE = (
+    "NEW.permission = 'pending' AND EXISTS (SELECT 1 FROM {schema}approvals_gate gate"
+    " JOIN {schema}approvals_gate denied ON denied.effect_id = gate.effect_id"
+    " JOIN {schema}journal_entry undone ON undone.effect = gate.effect_id"
+    " AND undone.subject = denied.id"
+    " WHERE gate.effect_id = NEW.id AND gate.status = 'pending' AND denied.status = 'denied'"
+    " AND REPLACE(CAST(gate.id AS text), '-', '') = NEW.permission_ref"
+    " AND REPLACE(CAST(denied.id AS text), '-', '') = OLD.permission_ref"
+    " AND undone.kind = 'gate.undone' AND undone.lane = 'system'"
+    f" AND undone.received_us <= denied.decided_at_us + {UNDO_S * US})"
 )
 
 # Permission given by people is for one attempt. It covers the next one too in the rows of the
@@ -278,7 +291,8 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
     "permission_that_was_denied_stays_denied": (
         "ledger_effect",
         "UPDATE",
-        "OLD.permission = 'denied' AND NEW.permission IN ('none', 'pending', 'granted')",
+        "OLD.permission = 'denied' AND NEW.permission IN ('none', 'pending', 'granted')"
+        f" AND NOT ({_DENIAL_UNDONE})",
         "denied permission stays denied, or the effect ran without it",
     ),
     "saved_permission_is_the_previous_one": (

@@ -59,5 +59,6 @@ urlpatterns = [
     path("approvals/<uuid:gate>/vote/", vote.vote_page, name="gate_vote"),
     path("approvals/<uuid:gate>/confirm/", vote.confirm_vote_page, name="gate_confirm"),
     path("approvals/<uuid:gate>/extend/", vote.extend_page, name="gate_extend"),
+    path("approvals/<uuid:gate>/undo/", vote.undo_page, name="gate_undo"),
     path("approvals/<uuid:gate>/revoke/", vote.revoke_page, name="gate_revoke"),
 ]

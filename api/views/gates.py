@@ -63,6 +63,7 @@ _SHOWN_REASONS: Final = (
     "bypassed",
     "happened",
     "denied_session",
+    "undone",
 )
 _MESSAGE_ANSWERS: Final = {
     "denied": ("deny",),

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
+import orjson
 from django.contrib.auth.models import User
 from django.db.models import F
 
@@ -26,6 +27,7 @@ from db import raw_sql
 from db.clock import now_us
 from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
+from journal.models import Entry
 from ledger import permissions
 from ledger.permissions import Grant
 from ledger.store.effect_rows import EffectRow
@@ -138,6 +140,78 @@ def open_gate(
         deduplication_key=f"gate.requested:{draft.id.hex}",
         due_at_us=now,
     )
+
+
+def reopen_gate(row: EffectRow, gate: Gate, identity: UUID, now: int) -> None:
+    """Open a request again under the id `identity`, with the terms of an ended one.
+
+    Both rows are locked. The new request waits for all of its approvals, as long as its rule says.
+    """
+    first = Entry.objects.get(project=gate.project_id, position=gate.opened_position)
+    until = now + Requirement.of(gate.requirement).decide_within_s * US
+    facts = orjson.loads(first.facts) | {"decide_by_us": until}
+    entry = entries.record_system_entry(
+        gate.project_id,
+        "gate.requested",
+        event_id=entries.keyed_digest("gate", identity.hex),
+        text=entries.dump_sorted_json(
+            {"kind": "gate.requested", "gate": identity, **facts, "asks": gate.requirement}
+        ),
+        received_us=now,
+        actor=first.actor,
+        facts=entries.dump_sorted_json(facts),
+        session=gate.session_id,
+        effect=gate.effect_id,
+        subject=identity,
+    )
+    terms = {name: getattr(gate, name) for name in _TERMS}
+    Gate.objects.create(
+        **terms,
+        id=identity,
+        opened_position=entry.position,
+        requested_at_us=now,
+        decide_by_us=until,
+    )
+    permissions.change_permission(
+        row, Grant(*PERMISSION_OF_STATUS["pending"], identity.hex, until), now
+    )
+    outbox.queue_delivery(
+        gate.project_id,
+        entry=entry.position,
+        topic="gate.requested",
+        deduplication_key=f"gate.requested:{identity.hex}",
+        due_at_us=now,
+    )
+
+
+# What a request that is made again has in common with the first one.
+_TERMS: Final = (
+    "project_id",
+    "session_id",
+    "effect_id",
+    "agent_id",
+    "plan_position",
+    "digest",
+    "intent_digest",
+    "preconditions_digest",
+    "requirement",
+    "requirement_hash",
+    "policy_set_id",
+    "rule",
+    "risk",
+    "reversibility",
+    "tool",
+    "repository_name",
+    "requester_id",
+    "session_owner_id",
+    "agent_owner_id",
+    "self_approval",
+    "minimum",
+    "deny_threshold",
+    "step_up",
+    "reason_of_yes",
+    "valid_for_s",
+)
 
 
 def end_gate(

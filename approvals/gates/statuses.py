@@ -53,6 +53,7 @@ STEP_UPS: Final = ("none", "reauth", "typed_digest")  # from the laxest to the s
 RATIONALES: Final = ("none", "on_deny", "always")
 HIGH_RISKS: Final = ("high", "critical")  # approval needs the typed code, whatever the rule says
 PASSWORD_VALID_S: Final = 5 * 60  # how long a typed password counts
+UNDO_S: Final = 5  # how long a person can take back an answer
 MIN_REASON_CHARS: Final = 3  # minimum length of any reason, in characters
 
 # Why a gate ended; shown to people and, as `reason`, to agents.
@@ -69,6 +70,7 @@ GATE_END_REASONS: Final = (
     "requirement_changed",
     "quorum_lost",  # not enough approvers may still vote
     "by_person",
+    "undone",  # the person took the answer back at once; a new request took its place
 )
 
 US: Final = 1_000_000

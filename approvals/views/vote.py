@@ -12,15 +12,16 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.access import MemberRequest, role_required
 from approvals import confirmation, labels
 from approvals.checks.check_results import CheckResult
 from approvals.confirmation import GivenProof
 from approvals.gates import gates
-from approvals.gates.statuses import VOTE_ANSWERS
+from approvals.gates.statuses import UNDO_S, VOTE_ANSWERS
 from approvals.inbox import inbox_queries
 from approvals.models import Gate
 from approvals.policies import policy_inputs
@@ -30,7 +31,7 @@ from approvals.review.form_token import TICK_NAMES, VOTE_FORM, PageSnapshot
 from approvals.review.shown_checks import Finding, arrange_checks
 from approvals.views import drafts
 from approvals.views.inbox import gate_context, load_gate_of_request
-from approvals.voting import votes
+from approvals.voting import undo, votes
 from approvals.voting.eligibility import load_current_requirement
 from approvals.voting.votes import VoteResult
 from approvals.voting.warned_proof import (
@@ -206,6 +207,21 @@ def revoke_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     VOTE_FORM.discard_draft(request, gate_row.id)
     messages.success(request, "Approval revoked. The agent is informed at its next request.")
     return redirect("gate", gate=gate_row.id)
+
+
+@require_POST
+@role_required("reviewer")
+def undo_page(request: MemberRequest, gate: UUID) -> HttpResponse:
+    """Take the person's own answer back, within seconds; go to the request made again."""
+    gate_row = load_gate_of_request(request, gate)
+    outcome = run_vote(lambda: undo.undo_vote(gate_row, request.membership))
+    if outcome.refusal is not None:
+        messages.error(request, outcome.refusal[1])
+        return redirect("gate", gate=gate_row.id)
+    text = 'Your answer on <a href="{}">{}</a> is taken back. This is the request, made again.'
+    url = reverse("gate", args=[gate_row.id])
+    messages.success(request, format_markup(text, url, str(gate_row)))
+    return redirect(drafts.build_form_url(outcome.gate.id, drafts.FROM_LIST, ""))
 
 
 def run_vote(verb: Callable[[], VoteResult]) -> VoteResult:
@@ -413,26 +429,31 @@ def redirect_to_next_gate(
     """Report the recorded vote, and go to the next request of the list or back to the gate."""
     gate, draft = context.gate, context.draft
     position = outcome.vote.position if outcome.vote is not None else 0
-    gate_url = reverse("gate", args=[gate.id])
     message = format_markup(
         'Your answer on <a href="{}">{}</a> is recorded as entry {}: ',
-        gate_url,
+        reverse("gate", args=[gate.id]),
         str(gate),
         str(position),
     )
     message += format_markup("{}.", _status_label(outcome))
-    if draft["from"] in (drafts.FROM_PANE, drafts.FROM_LIST):
-        messages.success(request, message)
-        if next_gate is None:
-            return redirect(f"{_list_url(draft['list'])}open=none")
-        return redirect(drafts.build_form_url(next_gate, draft["from"], draft["list"]))
-    next_gate = next_gate or inbox_queries.find_first_gate(request.membership)
-    if next_gate is not None:
-        message += format_markup(
-            ' <a href="{}">Next request</a>', reverse("gate", args=[next_gate])
-        )
+    left = inbox_queries.load_first_requests(request.membership, 1, for_member=True)
+    is_listed = draft["from"] in (drafts.FROM_PANE, drafts.FROM_LIST)
+    if not is_listed:  # opened by a link: the queue goes on from its start
+        next_gate = next_gate or next(iter(left.gates), None)
+    list_url = f"{_list_url(draft['list'])}open=none"
+    after = {
+        "gate": gate,
+        "can_undo": draft["answer"] in ("approve", "deny"),
+        "undo_s": UNDO_S,
+        "left": left.count,
+        "list_url": list_url,
+    }
+    message += render_to_string("approvals/vote/_after.html", after, request)
     messages.success(request, message)
-    return redirect("gate", gate=gate.id)
+    if next_gate is not None:
+        origin = draft["from"] if is_listed else drafts.FROM_LIST
+        return redirect(drafts.build_form_url(next_gate, origin, draft["list"]))
+    return redirect(list_url) if is_listed else redirect("gate", gate=gate.id)
 
 
 def _status_label(outcome: VoteResult) -> str:

@@ -180,6 +180,7 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
             "gate.voted",
             "gate.ruled",
             "gate.extended",
+            "gate.undone",
             "gate.used",
             "gate.changes_requested",
             "gate.revoked",

@@ -21,6 +21,7 @@ _ACTS: Final = {
     "gate.voted": "answered the request",
     "gate.ruled": "request decided",
     "gate.extended": "extended the request",
+    "gate.undone": "took the answer back",
     "gate.changes_requested": "requested changes",
     "gate.revoked": "revoked the approval",
     "gate.expired": "request expired without an answer",

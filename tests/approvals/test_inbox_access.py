@@ -54,6 +54,7 @@ LEAST: Final = {
     "gate_extend": "reviewer",
     "gate_discard_draft": "reviewer",
     "gate_revoke": "reviewer",
+    "gate_undo": "reviewer",
     "batch": "reviewer",
     "batch_confirm": "reviewer",
     "ended_requests": "reviewer",

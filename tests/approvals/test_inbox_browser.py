@@ -184,12 +184,18 @@ def test_the_journey_of_a_reviewer_without_javascript(
     expect(page.get_by_text("Wrong password.")).to_be_visible()
     page.get_by_label("Your password").fill(PASSWORD)
     page.get_by_role("button", name="Approve mail.send").click()
+    expect(page).to_have_url(re.compile(r"from=list$"))  # the next request of the queue
+    expect(page.get_by_text(re.compile(r"^\d+ left$"))).to_be_visible()
+    page.goto(live_inbox.gate_url("plain"))
     expect(page.get_by_text("approved, not yet used").first).to_be_visible()
     expect(page.get_by_text("Code typed")).to_be_visible()
     page.goto(live_inbox.gate_url("plain-2"))
     page.get_by_label("Reason").fill("not stale at all")
     page.get_by_role("button", name="Deny", exact=True).click()
     page.get_by_role("button", name="Deny issue.close").click()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("This is the request, made again.")).to_be_visible()
+    page.goto(live_inbox.gate_url("plain-2"))
     expect(page.get_by_text("not stale at all")).to_be_visible()
 
 
@@ -260,6 +266,8 @@ def test_flags_have_shape_and_text_and_link_to_the_earlier_denial(
     sam.get_by_label("Reason").fill("we do not mail at night")
     touch(sam)
     sam.get_by_role("button", name="Deny", exact=True).click()
+    expect(sam.get_by_text("is recorded as entry")).to_be_visible()
+    sam.goto(live_inbox.gate_url("refused"))
     expect(sam.locator(".gate-line")).to_contain_text("denied")
     live_inbox.agent.session("desk-again")
     live_inbox.plans["asked-again"] = live_inbox.agent.plan(

@@ -5,7 +5,7 @@ import re
 
 from django.urls import reverse
 
-from approvals.models import Gate
+from approvals.models import Gate, Vote
 from ledger import stops
 from ledger.models import Tool
 from tests.approvals.inbox_scenario import InboxScenario
@@ -134,10 +134,12 @@ def test_a_kept_draft_says_so_and_can_be_discarded(inbox: InboxScenario, rita: R
 def test_a_page_that_is_answered_leads_on(inbox: InboxScenario, rita: Reviewer) -> None:
     first, two = plan_requests(inbox, 2)
     assert "Next request" not in rita.page(url_of(two))
-    assert rita.answer(two)["Location"] == url_of(two)
-    assert (
-        rita.page(url_of(two)).count(f'href="{url_of(first)}">Next request</a>') == 2
-    )  # in the message, and below
+    assert rita.answer(two)["Location"] == f"{url_of(first)}?from=list"
+    page = rita.page(url_of(first))
+    assert f"recorded as entry {Vote.objects.get(gate=two).position}: " in page
+    assert "<b>1 left</b>" in page
+    assert f'href="{reverse("inbox")}?open=none">Back to the list</a>' in page
+    assert "<b>1 left</b>" not in rita.page(url_of(first))
     assert rita.page(url_of(two)).count(f'href="{url_of(first)}">Next request</a>') == 1
     rita.answer(first, "deny")
     assert "Next request" not in rita.page(url_of(first))

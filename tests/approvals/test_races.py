@@ -19,7 +19,7 @@ from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from approvals.policies import policies
 from approvals.views.vote import run_vote
-from approvals.voting import votes
+from approvals.voting import undo, votes
 from approvals.voting.votes import VoteResult
 from db.clock import now_us
 from journal.models import Entry
@@ -200,6 +200,24 @@ def test_revoke_against_use_one_of_them_wins(inbox: InboxScenario) -> None:
             assert code(started) == (409, "GATE_GONE")
             assert revoked.refusal is None
             assert agree(gate).status == "revoked"
+
+
+def test_undo_against_use_one_of_them_wins(inbox: InboxScenario) -> None:
+    reviewer = inbox.person("reviewer")
+    for round_ in range(2 * ROUNDS):
+        effect, gate = approved(inbox, f"e{round_}")
+        take_back = partial(run_vote, partial(undo.undo_vote, gate, reviewer))
+        started, undone = together(starter(inbox, effect), take_back)
+        gate.refresh_from_db()
+        if started.status_code == 200:
+            assert undone.refusal[0] == "already_used"
+            assert agree(gate).status == "used"
+        else:
+            assert code(started)[0] == 409
+            assert undone.refusal is None
+            assert (gate.status, undone.gate.status) == ("revoked", "pending")
+            assert code(starter(inbox, effect)()) == (409, "GATE_PENDING")
+            assert not Attempt.objects.filter(effect=gate.effect_id).exists()
 
 
 def test_expiry_against_approval_the_clock_decides_and_all_agree(inbox: InboxScenario) -> None:
