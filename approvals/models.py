@@ -445,3 +445,38 @@ class Vote(models.Model):
 
     def __str__(self) -> str:
         return f"{self.answer} by {self.actor}"
+
+
+class Addressee(models.Model):
+    """A person to whom a request is assigned, or whom a comment on it mentions.
+
+    It orders the queue of that person, and never widens who may vote.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    gate = models.ForeignKey(
+        Gate, on_delete=models.PROTECT, related_name="addressees", db_index=False
+    )
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    relation = models.CharField(max_length=9)
+    position = models.BigIntegerField()  # journal position of gate.assigned or gate.commented
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["gate", "user", "relation"], name="person_is_addressed_once"
+            ),
+            models.UniqueConstraint(
+                fields=["gate"],
+                condition=Q(relation="assigned"),
+                name="gate_is_assigned_to_one_person",
+            ),
+            models.CheckConstraint(
+                condition=Q(relation__in=statuses.ADDRESSEE_RELATIONS),
+                name="addressee_relation_is_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.relation} {self.user_id}"

@@ -5,6 +5,7 @@ from django.urls import path
 from approvals.views import (
     arguments,
     batch,
+    comments,
     discarded_drafts,
     ended_requests,
     exemptions,
@@ -59,6 +60,8 @@ urlpatterns = [
     path("approvals/<uuid:gate>/vote/", vote.vote_page, name="gate_vote"),
     path("approvals/<uuid:gate>/confirm/", vote.confirm_vote_page, name="gate_confirm"),
     path("approvals/<uuid:gate>/extend/", vote.extend_page, name="gate_extend"),
+    path("approvals/<uuid:gate>/comment/", comments.comment_page, name="gate_comment"),
+    path("approvals/<uuid:gate>/assign/", comments.assign_page, name="gate_assign"),
     path("approvals/<uuid:gate>/undo/", vote.undo_page, name="gate_undo"),
     path("approvals/<uuid:gate>/revoke/", vote.revoke_page, name="gate_revoke"),
 ]

@@ -112,6 +112,8 @@ def build_headline(message: OutgoingMessage) -> str:
             f"{_gate_label(first.gate)}: half of its time has passed and "
             "no eligible reviewer has opened it"
         )
+    if first.topic == "gate.addressed":
+        return f"{_gate_label(first.gate)} is assigned to you, or a comment on it mentions you"
     return f"{_gate_label(first.gate)} {_STATUS_TEXTS[first.status]}"
 
 

@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
 
 from accounts.models import Membership
-from approvals.gates import deadlines
+from approvals.gates import comments, deadlines
 from approvals.gates.statuses import RISKS
 from approvals.models import Gate, Vote
 from approvals.voting.eligibility import check_eligibility
@@ -50,6 +50,7 @@ def register_notification_senders() -> None:
     for topic, sender in (
         ("gate.requested", _on_requested),
         ("gate.resolved", _on_resolved),
+        ("gate.addressed", _on_addressed),
         ("integrity", _on_violation),
     ):
         outbox.register_sender(topic, sender)
@@ -91,6 +92,19 @@ def _on_resolved(row: Outbox) -> None:
         gate=gate.id, topic__in=PENDING_TOPICS, state="due", tries=0
     )
     waiting.update(state="quiet")
+
+
+def _on_addressed(row: Outbox) -> None:
+    """Notify the people whom a comment mentions, or whom a request is assigned to."""
+    users = comments.list_addressed_users(Entry.objects.get(position=row.entry_id))
+    theirs = NotificationChannel.objects.filter(
+        person__in=users,
+        person__memberships__project=row.project,
+        project=row.project,
+        enabled=True,
+    )
+    for channel in theirs.distinct():
+        _write_notification(channel, "gate.addressed", row, _load_gate(row).id, now_us())
 
 
 def _is_urgent(gate: Gate) -> bool:

@@ -34,6 +34,10 @@ _GATE: Final = build_object_schema(
         "requested_at_us": _NUMBER,
         "decide_by_us": _NUMBER,
         "permission_until_us": {"type": ["integer", "null"]},
+        "comments": {
+            "type": "array",
+            "items": build_object_schema({"at_us": _NUMBER, "text": _TEXT}),
+        },
     },
     call_id=_TEXT,
     message=_TEXT,

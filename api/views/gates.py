@@ -30,6 +30,7 @@ from api.problems import Problem
 from api.reply import Reply
 from api.schemas import core
 from approvals.gates import cancel, deadlines, listener
+from approvals.gates.comments import load_comments
 from approvals.gates.statuses import GATE_STATUSES, OPEN_STATUSES
 from approvals.models import Gate, Vote
 from db.clock import now_us
@@ -227,9 +228,17 @@ def _gates_to_json(project: UUID, gates: list[Gate]) -> list[dict[str, Any]]:
     """Serialize gates for agents: the decision and its message, never the people."""
     now, live = now_us(), stops.load_stops(project) if gates else []
     messages, calls = _load_messages(gates), _load_calls(gates)
+    written = load_comments(gates) if gates else {}
     return [
         _gate_to_json(gate, now, _is_stopped(live, gate), messages.get(gate.id))
         | calls[gate.effect_id]
+        | {
+            "comments": [
+                {"at_us": comment.at_us, "text": comment.text}
+                for comment in written.get(gate.id, ())
+                if comment.text is not None
+            ]
+        }
         for gate in gates
     ]
 

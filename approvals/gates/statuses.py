@@ -79,6 +79,8 @@ MAX_DECIDE_WITHIN_S: Final = 30 * 24 * 3600
 DEFAULT_VALID_FOR_S: Final = 600
 MAX_VALID_FOR_S: Final = 24 * 3600
 
+ADDRESSEE_RELATIONS: Final = ("assigned", "mentioned")
+
 # Notifications.
 CHANNEL_KINDS: Final = ("email", "slack", "webhook")
 NOTIFICATION_TOPICS: Final = (
@@ -86,6 +88,7 @@ NOTIFICATION_TOPICS: Final = (
     "gate.unseen",
     "gate.resolved",
     "gate.expired",
+    "gate.addressed",
     "session.stuck",
     "session.recovered",
     "alert.raised",

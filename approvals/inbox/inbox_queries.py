@@ -35,7 +35,7 @@ from approvals import pending_counts
 from approvals.checks.outliers import build_shape, compare_set
 from approvals.inbox.inbox_rows import InboxRow, load_inbox_rows
 from approvals.labels import REVERSIBILITY_RANKS
-from approvals.models import Gate, Vote
+from approvals.models import Addressee, Gate, Vote
 from approvals.policies.requirement import Requirement
 from db import raw_sql
 from db.clock import now_us
@@ -342,12 +342,22 @@ def _pending_page(
 def _filter_for_member(
     rows: "QuerySet[Any]", waiting: "QuerySet[Gate]", membership: Membership
 ) -> "QuerySet[Any]":
-    """Keep the requests that wait for the vote of this person. At most three queries."""
+    """Keep the requests that wait for this person. At most three queries.
+
+    Those that a comment asks the person about, and those that wait for their vote: assigned to
+    them, or to nobody.
+    """
     user = membership.user
     theirs = Q(requester=user) | Q(session_owner=user) | Q(agent_owner=user)
-    rows = rows.filter(~theirs | Q(self_approval=True))
+    addressed = Addressee.objects.filter(gate=OuterRef("pk"))
+    elsewhere = Exists(addressed.filter(relation="assigned").exclude(user=user))
+    mine = Q(
+        ~theirs | Q(self_approval=True),
+        ~elsewhere,
+        requirement_hash__in=_answerable_hashes(waiting, membership),
+    )
     rows = rows.filter(~Exists(Vote.objects.filter(gate=OuterRef("pk"), user=user)))
-    return rows.filter(requirement_hash__in=_answerable_hashes(waiting, membership))
+    return rows.filter(Q(Exists(addressed.filter(relation="mentioned", user=user))) | mine)
 
 
 @dataclass(frozen=True, slots=True)

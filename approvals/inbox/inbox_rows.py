@@ -21,7 +21,7 @@ from approvals.gates.deadlines import current_gate_status
 from approvals.gates.statuses import OPEN_STATUSES
 from approvals.inbox.telling_values import TellingValue, list_telling_values
 from approvals.labels import describe_aftermath
-from approvals.models import Gate, Vote
+from approvals.models import Addressee, Gate, Vote
 from approvals.policies.policy_inputs import (
     Severity,
     compute_declared_risk,
@@ -146,7 +146,7 @@ class InboxRow:
     def is_flagged(self) -> bool:
         """True if there is a warning, or more than one approval is needed."""
         grave = self.hidden or self.blanks or self.long or self.suspicious
-        mild = self.first or self.outside or self.votes or self.checks
+        mild = self.first or self.outside or self.votes or self.checks or self.gate.assignee
         return bool(grave or mild or self.gate.minimum > 1)
 
     @property
@@ -301,6 +301,9 @@ _JOINED_COLUMNS: Final[dict[str, Any]] = {
     ),
     "plan_length": Subquery(_PLAN_BODY.annotate(length=Length("text")).values("length")),
     "has_votes": Exists(Vote.objects.filter(gate=OuterRef("pk"))),
+    "assignee": Subquery(
+        Addressee.objects.filter(gate=OuterRef("pk"), relation="assigned").values("user__username")
+    ),
     **{
         f"effect_{name}": F(f"effect__{name}")
         for name in (*REQUEST_IDENTITY, *_OUTCOME_FIELDS, "ref", "ref_class")

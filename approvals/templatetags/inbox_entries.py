@@ -95,6 +95,8 @@ def _render_flags(row: InboxRow) -> SafeString:
     if row.outside is not None:
         hours, words = str(row.outside.hours), f"outside hours, {row.outside.when}"
         flags.append(format_markup(_MILD, hours, mark("hours"), words))
+    if row.gate.assignee:
+        flags.append(format_markup("<span>assigned to {}</span>", row.gate.assignee))
     if row.votes or row.gate.minimum > 1:
         count = f"{row.votes} of {row.gate.minimum} approvals"
         flags.append(format_markup("<span>{}</span>", count))

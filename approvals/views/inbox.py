@@ -26,7 +26,15 @@ from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
 from approvals.inbox import inbox_queries, kept_selection, updates
 from approvals.models import Gate, Vote
 from approvals.policies import policy_inputs
-from approvals.review import card, changed_requests, form_token, shown_checks, similar, warnings
+from approvals.review import (
+    card,
+    changed_requests,
+    form_token,
+    gate_people,
+    shown_checks,
+    similar,
+    warnings,
+)
 from approvals.review import context as review_context
 from approvals.review.call_titles import build_call_title
 from approvals.views import drafts
@@ -67,6 +75,8 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         name: request.GET.get(name, "").replace("\0", "")[:200]
         for name in ("state", "risk", "repo", "tool", "rule")
     }
+    if request.GET.get("queue") == "me":
+        params["state"] = "mine"
     state = params["state"] if params["state"] in inbox_queries.LISTS else "pending"
     if request.headers.get("HX-Request") == "true" and "since" in request.GET:
         arrived = inbox_queries.find_new_requests(project, request.GET["since"])
@@ -287,6 +297,7 @@ def gate_context(
             gate.status, gate.effect.state, gate.effect.permission
         ),
         "votes": votes,
+        "people": gate_people.load_gate_people(gate, request.membership, may_rule=may_rule),
         "approvals": approvals,
         "missing_approvals": max(0, gate.minimum - approvals),
         "eligible_voters": labels.describe_approvers(requirement),

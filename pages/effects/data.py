@@ -181,6 +181,8 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
             "gate.ruled",
             "gate.extended",
             "gate.undone",
+            "gate.commented",
+            "gate.assigned",
             "gate.used",
             "gate.changes_requested",
             "gate.revoked",

@@ -22,6 +22,8 @@ _ACTS: Final = {
     "gate.ruled": "request decided",
     "gate.extended": "extended the request",
     "gate.undone": "took the answer back",
+    "gate.commented": "commented on the request",
+    "gate.assigned": "assigned the request",
     "gate.changes_requested": "requested changes",
     "gate.revoked": "revoked the approval",
     "gate.expired": "request expired without an answer",
@@ -34,6 +36,7 @@ _ACTS: Final = {
 _TOPICS: Final = {
     "gate.requested": "about the request",
     "gate.unseen": "that nobody opened the request",
+    "gate.addressed": "that the request is assigned to them, or mentions them",
 }
 _DELIVERIES: Final = {
     "sent": "delivered",

@@ -55,6 +55,8 @@ LEAST: Final = {
     "gate_discard_draft": "reviewer",
     "gate_revoke": "reviewer",
     "gate_undo": "reviewer",
+    "gate_comment": "reviewer",
+    "gate_assign": "reviewer",
     "batch": "reviewer",
     "batch_confirm": "reviewer",
     "ended_requests": "reviewer",

@@ -93,6 +93,8 @@ def test_without_script_a_missing_reason_is_asked_for_at_its_field(
     reason.fill("not in this form")
     page.locator(".dock").get_by_role("button", name="Deny").click()
     page.get_by_role("button", name="Deny mail.send").click()
+    expect(page.get_by_text("is recorded as entry")).to_be_visible()
+    page.goto(live_inbox.gate_url("dock"))
     expect(page.get_by_text("not in this form")).to_be_visible()
 
 

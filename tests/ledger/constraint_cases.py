@@ -15,7 +15,7 @@ from accounts.models import (
 )
 from api.models import StoredResponse
 from approvals.gates.statuses import MAX_DECIDE_WITHIN_S, MAX_VALID_FOR_S, PASSWORD_VALID_S, US
-from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
+from approvals.models import Activation, Addressee, Exemption, ExemptionVote, Gate, PolicySet, Vote
 from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
 from ledger.models import Attempt, Effect, Stop, Tool
 from notifications.models import Notification, NotificationChannel
@@ -244,6 +244,15 @@ CASES: Final[dict[str, Case]] = {
         NotificationChannel,
         {"kind": "slack", "body_form": "cloudevents"},
         {"kind": "webhook", "body_form": "cloudevents"},
+    ),
+    "person_is_addressed_once": unique_case(
+        Addressee, lambda w: {"user": w.user}, lambda _: {"relation": "assigned"}
+    ),
+    "gate_is_assigned_to_one_person": unique_case(
+        Addressee, lambda _: {"relation": "assigned"}, lambda _: {"relation": "mentioned"}
+    ),
+    "addressee_relation_is_known": check_case(
+        Addressee, {"relation": "near"}, {"relation": "assigned"}
     ),
     "notification_channel_has_a_target": check_case(NotificationChannel, {"target": ""}),
     "notification_channel_risk_is_known": check_case(

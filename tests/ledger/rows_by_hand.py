@@ -22,7 +22,7 @@ from accounts.models import (
     TeamMember,
 )
 from api.models import StoredResponse
-from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
+from approvals.models import Activation, Addressee, Exemption, ExemptionVote, Gate, PolicySet, Vote
 from db.ids import new_uuid7
 from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
 from ledger.models import Attempt, Effect, Stop, Tool
@@ -299,6 +299,13 @@ VALID_ROWS: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "view_complete": True,
         "position": 1,
         "voted_at_us": 2,
+    },
+    Addressee: lambda w: {
+        "project": w.project,
+        "gate": w.gate,
+        "user": w.new_user(),
+        "relation": "mentioned",
+        "position": 1,
     },
     NotificationChannel: lambda w: {
         "project": w.project,

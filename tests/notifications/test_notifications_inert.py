@@ -91,7 +91,7 @@ def entry_of(inbox: InboxScenario, kind: str, **columns: Any) -> Entry:
 def stories(inbox: InboxScenario, gate: Gate) -> list[NotificationItem]:
     """One item of every topic, and of every status of a gate."""
     items = [NotificationItem("test", "k")]
-    for topic in ("gate.requested", "gate.unseen"):
+    for topic in ("gate.requested", "gate.unseen", "gate.addressed"):
         items.append(NotificationItem(topic, "k", gate=gate, status="pending"))
     for status in message_text._STATUS_TEXTS:
         items.append(
