@@ -480,3 +480,44 @@ class Addressee(models.Model):
 
     def __str__(self) -> str:
         return f"{self.relation} {self.user_id}"
+
+
+class ReviewSettings(models.Model):
+    """One member's own settings as a reviewer: absence, and the daily digest by e-mail."""
+
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    away_from_us = models.BigIntegerField(null=True)
+    away_until_us = models.BigIntegerField(null=True)
+    # Gets what is assigned or mailed to the person meanwhile.
+    stand_in = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    digest_hour = models.SmallIntegerField(null=True)  # in UTC; null: no digest
+    digest_address = models.CharField(max_length=254, default="", blank=True)
+    digest_sent_us = models.BigIntegerField(null=True)  # the last one that was due
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "user"], name="member_has_one_settings"),
+            models.CheckConstraint(
+                condition=Q(away_from_us__isnull=True, away_until_us__isnull=True)
+                | Q(away_from_us__isnull=False, away_until_us__gt=F("away_from_us")),
+                name="absence_ends_after_its_start",
+            ),
+            models.CheckConstraint(
+                condition=Q(stand_in__isnull=True)
+                | Q(away_until_us__isnull=False) & ~Q(stand_in=F("user")),
+                name="stand_in_is_another_person",
+            ),
+            models.CheckConstraint(
+                condition=Q(digest_hour__isnull=True)
+                | Q(digest_hour__isnull=False, digest_hour__gte=0, digest_hour__lte=23)
+                & ~Q(digest_address=""),
+                name="digest_has_an_hour_and_an_address",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"settings of {self.user_id}"

@@ -5,18 +5,20 @@ from django.urls import path
 from approvals.views import (
     arguments,
     batch,
-    comments,
     discarded_drafts,
     ended_requests,
     exemptions,
+    gate_comments,
     inbox,
     policies,
+    reviewing,
     stops,
     vote,
 )
 
 urlpatterns = [
     path("approvals/", inbox.inbox_page, name="inbox"),
+    path("settings/reviewing/", reviewing.review_settings_page, name="review_settings"),
     path("approvals/batch/", batch.select_batch_page, name="batch"),
     path("approvals/batch/confirm/", batch.confirm_batch_page, name="batch_confirm"),
     path("approvals/ended/", ended_requests.ended_requests_page, name="ended_requests"),
@@ -60,8 +62,8 @@ urlpatterns = [
     path("approvals/<uuid:gate>/vote/", vote.vote_page, name="gate_vote"),
     path("approvals/<uuid:gate>/confirm/", vote.confirm_vote_page, name="gate_confirm"),
     path("approvals/<uuid:gate>/extend/", vote.extend_page, name="gate_extend"),
-    path("approvals/<uuid:gate>/comment/", comments.comment_page, name="gate_comment"),
-    path("approvals/<uuid:gate>/assign/", comments.assign_page, name="gate_assign"),
+    path("approvals/<uuid:gate>/comment/", gate_comments.comment_page, name="gate_comment"),
+    path("approvals/<uuid:gate>/assign/", gate_comments.assign_page, name="gate_assign"),
     path("approvals/<uuid:gate>/undo/", vote.undo_page, name="gate_undo"),
     path("approvals/<uuid:gate>/revoke/", vote.revoke_page, name="gate_revoke"),
 ]

@@ -305,6 +305,9 @@ TEXT_TABLES: Final = (
         _PROJECT,
         "gate__session_id",
     ),
+    TextTable(
+        "approvals.ReviewSettings", "notifications", {"digest_address": Treatment.ROW}, _PROJECT
+    ),
     TextTable("approvals.Addressee", "titles", _columns("relation"), _PROJECT, "gate__session_id"),
     TextTable("monitoring.StuckEpisode", "titles", _columns("rule", says=JSON), _PROJECT, _SESSION),
     # --- working state

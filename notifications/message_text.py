@@ -109,12 +109,12 @@ def build_headline(message: OutgoingMessage) -> str:
         return "This is a test"
     if first.topic == "gate.unseen":
         return (
-            f"{_gate_label(first.gate)}: half of its time has passed and "
+            f"{build_gate_label(first.gate)}: half of its time has passed and "
             "no eligible reviewer has opened it"
         )
     if first.topic == "gate.addressed":
-        return f"{_gate_label(first.gate)} is assigned to you, or a comment on it mentions you"
-    return f"{_gate_label(first.gate)} {_STATUS_TEXTS[first.status]}"
+        return f"{build_gate_label(first.gate)} is assigned to you, or a comment on it mentions you"
+    return f"{build_gate_label(first.gate)} {_STATUS_TEXTS[first.status]}"
 
 
 def build_lines(story: NotificationItem) -> list[str]:
@@ -140,7 +140,8 @@ def build_lines(story: NotificationItem) -> list[str]:
     return [*facts, _absolute_url(f"/approvals/{gate.id}/")]
 
 
-def _gate_label(gate: Gate) -> str:
+def build_gate_label(gate: Gate) -> str:
+    """Return a request in one line: its risk, tool, agent and handle."""
     tool = tool_label(gate.project_id, gate.tool)
     return f"{gate.risk}: {tool} by {defang_text(gate.agent.name)} (g_{gate.opened_position})"
 

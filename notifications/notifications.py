@@ -19,13 +19,14 @@ from accounts.models import Membership
 from approvals.gates import comments, deadlines
 from approvals.gates.statuses import RISKS
 from approvals.models import Gate, Vote
+from approvals.review_settings import load_absences, redirect_users
 from approvals.voting.eligibility import check_eligibility
 from db import jobs
 from db.clock import now_us
 from db.text import to_column_text
 from journal import outbox
 from journal.models import Entry, Outbox
-from notifications import delivery, message_text, violation_text
+from notifications import daily_digest, delivery, message_text, violation_text
 from notifications.message_text import NotificationItem, OutgoingMessage
 from notifications.models import Notification, NotificationChannel
 
@@ -59,7 +60,9 @@ def register_notification_senders() -> None:
 
 def _on_requested(row: Outbox) -> None:
     gate = _load_gate(row)
-    for channel in _channels_for_risk(row.project, gate.risk).filter(requests=True):
+    for channel in _redirect_channels(
+        row.project, _channels_for_risk(row.project, gate.risk).filter(requests=True)
+    ):
         due_us = _due_time_us(channel, gate.risk)
         if gate.risk == "high" and not _is_urgent(gate):
             due_us = _find_session_due_us(channel, gate.session_id, now_us(), waits=True)
@@ -94,9 +97,35 @@ def _on_resolved(row: Outbox) -> None:
     waiting.update(state="quiet")
 
 
+def _redirect_channels(
+    project: UUID, channels: Iterable[NotificationChannel]
+) -> list[NotificationChannel]:
+    """Return the channels, with those of a stand-in in place of those of a person who is away.
+
+    Nobody's request goes unsent: without a stand-in, or a channel of theirs, the first one stays.
+    """
+    listed, absences = list(channels), load_absences(project)
+    redirected = {channel.pk: channel for channel in listed}
+    for channel in listed:
+        absence = absences.get(channel.person_id) if channel.person_id is not None else None
+        theirs = (
+            NotificationChannel.objects.filter(
+                project=project, person=absence.stand_in, enabled=True
+            )
+            if absence is not None and absence.stand_in is not None
+            else ()
+        )
+        if theirs:
+            del redirected[channel.pk]
+            redirected |= {other.pk: other for other in theirs}
+    return list(redirected.values())
+
+
 def _on_addressed(row: Outbox) -> None:
     """Notify the people whom a comment mentions, or whom a request is assigned to."""
-    users = comments.list_addressed_users(Entry.objects.get(position=row.entry_id))
+    users = redirect_users(
+        row.project, comments.list_addressed_users(Entry.objects.get(position=row.entry_id))
+    )
     theirs = NotificationChannel.objects.filter(
         person__in=users,
         person__memberships__project=row.project,
@@ -277,6 +306,7 @@ def send_due_notifications(most: int = 200) -> int:
     due = Notification.objects.alias(
         into_digest=F("due_at_us") % min(DIGEST_PERIODS_US.values())
     ).filter(outbox.due_condition(now_us(), claim_us=CLAIM_US, first=at_once), state="due")
+    daily_digest.send_due_digests(now_us())
     sent = 0
     for group in _grouped(
         due.select_related("channel__project").order_by("due_at_us", "id")[:most]

@@ -17,6 +17,7 @@ from accounts.models import Membership, Person
 from accounts.people import ensure_pseudonym
 from approvals.gates import deadlines
 from approvals.models import Addressee, Gate
+from approvals.review_settings import load_absences
 from approvals.voting.eligibility import check_eligibility, is_gate_reviewer
 from db.clock import now_us
 from db.errors import ChangeRefused
@@ -101,6 +102,8 @@ def assign_gate(gate: Gate, membership: Membership, username: str) -> Membership
         )
         if member is None:
             raise ChangeRefused(f"No member of this project is called {username[:150]}.")
+        member = _replace_absent(member)
+        username = member.user.get_username()
         refusal = check_eligibility(gate, member).refusal
         if refusal is not None:
             raise ChangeRefused(
@@ -123,6 +126,18 @@ def assign_gate(gate: Gate, membership: Membership, username: str) -> Membership
         if member.pk != membership.pk:
             _notify(gate, position)
     return member
+
+
+def _replace_absent(member: Membership) -> Membership:
+    """Return the stand-in of a member who is away. Raises ChangeRefused without one."""
+    absence = load_absences(member.project_id).get(member.user_id)
+    if absence is None:
+        return member
+    if absence.stand_in is None:
+        raise ChangeRefused(f"{absence}. Assign it to somebody else.")
+    return Membership.objects.select_related("user", "project").get(
+        project=member.project_id, user=absence.stand_in
+    )
 
 
 def list_addressed_users(entry: Entry) -> list[int]:

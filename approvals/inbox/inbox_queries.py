@@ -37,6 +37,7 @@ from approvals.inbox.inbox_rows import InboxRow, load_inbox_rows
 from approvals.labels import REVERSIBILITY_RANKS
 from approvals.models import Addressee, Gate, Vote
 from approvals.policies.requirement import Requirement
+from approvals.review_settings import load_absences
 from db import raw_sql
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
@@ -342,7 +343,7 @@ def _pending_page(
 def _filter_for_member(
     rows: "QuerySet[Any]", waiting: "QuerySet[Gate]", membership: Membership
 ) -> "QuerySet[Any]":
-    """Keep the requests that wait for this person. At most three queries.
+    """Keep the requests that wait for this person. At most five queries.
 
     Those that a comment asks the person about, and those that wait for their vote: assigned to
     them, or to nobody.
@@ -350,14 +351,17 @@ def _filter_for_member(
     user = membership.user
     theirs = Q(requester=user) | Q(session_owner=user) | Q(agent_owner=user)
     addressed = Addressee.objects.filter(gate=OuterRef("pk"))
-    elsewhere = Exists(addressed.filter(relation="assigned").exclude(user=user))
-    mine = Q(
+    # What is assigned to somebody who is away is the stand-in's, or everybody's.
+    absences = load_absences(membership.project_id)
+    own = [user.pk, *(away for away, each in absences.items() if each.stand_in in (None, user.pk))]
+    elsewhere = Exists(addressed.filter(relation="assigned").exclude(user__in=own))
+    votable = Q(
         ~theirs | Q(self_approval=True),
         ~elsewhere,
         requirement_hash__in=_answerable_hashes(waiting, membership),
     )
     rows = rows.filter(~Exists(Vote.objects.filter(gate=OuterRef("pk"), user=user)))
-    return rows.filter(Q(Exists(addressed.filter(relation="mentioned", user=user))) | mine)
+    return rows.filter(Q(Exists(addressed.filter(relation="mentioned", user=user))) | votable)
 
 
 @dataclass(frozen=True, slots=True)

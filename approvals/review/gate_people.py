@@ -2,9 +2,10 @@
 
 from typing import Final, NamedTuple
 
-from accounts.models import ROLES, Membership, Person
+from accounts.models import Membership, Person
 from approvals.gates import comments
 from approvals.models import Addressee, Gate
+from approvals.review_settings import list_reviewers, load_absences
 
 MAX_LISTED: Final = 100  # members to choose from
 
@@ -21,13 +22,14 @@ class GatePeople(NamedTuple):
     """What a page shows of the people around a request."""
 
     assignee: str  # a username, or empty
+    absence: str  # that the assignee is away, or empty
     comments: list[ShownComment]
     is_mentioned: bool  # the reader
     reviewers: list[str]  # to choose from; empty if the reader cannot assign
 
 
 def load_gate_people(gate: Gate, reader: Membership, *, may_rule: bool) -> GatePeople:
-    """Load the assignee, the comments and the members to choose from. At most five queries."""
+    """Load the assignee, the comments and the members to choose from. At most seven queries."""
     addressed = list(
         Addressee.objects.filter(gate=gate).values_list("relation", "user", "user__username")
     )
@@ -42,12 +44,12 @@ def load_gate_people(gate: Gate, reader: Membership, *, may_rule: bool) -> GateP
         else {}
     )
     can_assign = may_rule and gate.status == "pending"
-    reviewing = ROLES[ROLES.index("reviewer") :]
-    members = Membership.objects.filter(
-        project=gate.project_id, role__in=reviewing, user__is_active=True
-    ).order_by("user__username")
+    members = list_reviewers(gate.project_id).order_by("user__username")
+    assigned = next((row[1:] for row in addressed if row[0] == "assigned"), None)
+    absences = load_absences(gate.project_id) if assigned else {}
     return GatePeople(
-        next((name for relation, _, name in addressed if relation == "assigned"), ""),
+        assigned[1] if assigned else "",
+        str(absences[assigned[0]]) if assigned and assigned[0] in absences else "",
         [
             ShownComment(names.get(comment.actor, "Somebody"), comment.at_us, comment.text)
             for comment in listed

@@ -56,6 +56,7 @@ LEAST: Final = {
     "gate_revoke": "reviewer",
     "gate_undo": "reviewer",
     "gate_comment": "reviewer",
+    "review_settings": "reviewer",
     "gate_assign": "reviewer",
     "batch": "reviewer",
     "batch_confirm": "reviewer",

@@ -15,7 +15,16 @@ from accounts.models import (
 )
 from api.models import StoredResponse
 from approvals.gates.statuses import MAX_DECIDE_WITHIN_S, MAX_VALID_FOR_S, PASSWORD_VALID_S, US
-from approvals.models import Activation, Addressee, Exemption, ExemptionVote, Gate, PolicySet, Vote
+from approvals.models import (
+    Activation,
+    Addressee,
+    Exemption,
+    ExemptionVote,
+    Gate,
+    PolicySet,
+    ReviewSettings,
+    Vote,
+)
 from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
 from ledger.models import Attempt, Effect, Stop, Tool
 from notifications.models import Notification, NotificationChannel
@@ -244,6 +253,29 @@ CASES: Final[dict[str, Case]] = {
         NotificationChannel,
         {"kind": "slack", "body_form": "cloudevents"},
         {"kind": "webhook", "body_form": "cloudevents"},
+    ),
+    "member_has_one_settings": unique_case(
+        ReviewSettings, lambda w: {"user": w.user}, lambda w: {"user": w.new_user()}
+    ),
+    "absence_ends_after_its_start": check_case(
+        ReviewSettings,
+        {"away_from_us": 5, "away_until_us": 5},
+        {"away_from_us": 5, "away_until_us": 6},
+        {"away_until_us": 5},
+    ),
+    "stand_in_is_another_person": Case(
+        ReviewSettings,
+        wrong=lambda w: {"stand_in": w.user},
+        right=lambda w: {"stand_in": w.user, "away_from_us": 5, "away_until_us": 6},
+        also=lambda w: [
+            {"user": w.user, "stand_in": w.user, "away_from_us": 5, "away_until_us": 6}
+        ],
+    ),
+    "digest_has_an_hour_and_an_address": check_case(
+        ReviewSettings,
+        {"digest_hour": 24, "digest_address": "a@example.org"},
+        {"digest_hour": 23, "digest_address": "a@example.org"},
+        {"digest_hour": 7},
     ),
     "person_is_addressed_once": unique_case(
         Addressee, lambda w: {"user": w.user}, lambda _: {"relation": "assigned"}

@@ -22,7 +22,16 @@ from accounts.models import (
     TeamMember,
 )
 from api.models import StoredResponse
-from approvals.models import Activation, Addressee, Exemption, ExemptionVote, Gate, PolicySet, Vote
+from approvals.models import (
+    Activation,
+    Addressee,
+    Exemption,
+    ExemptionVote,
+    Gate,
+    PolicySet,
+    ReviewSettings,
+    Vote,
+)
 from db.ids import new_uuid7
 from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
 from ledger.models import Attempt, Effect, Stop, Tool
@@ -300,6 +309,7 @@ VALID_ROWS: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "position": 1,
         "voted_at_us": 2,
     },
+    ReviewSettings: lambda w: {"project": w.project, "user": w.new_user()},
     Addressee: lambda w: {
         "project": w.project,
         "gate": w.gate,

@@ -567,7 +567,7 @@ def list_pages(sample: Sample) -> list[PageAddress]:
         if action:
             add(f"stuck-{do}", "rita", action[1])
 
-    for name in ("appearance", "shortcuts", "password"):
+    for name in ("appearance", "shortcuts", "review_settings", "password"):
         add(f"settings-{name}", "rita", url_of(name))
     for name in ("people", "teams", "tokens", "repositories", "notifications"):
         add(f"settings-{name}", "admin", url_of(name))
