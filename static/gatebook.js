@@ -681,3 +681,54 @@
     });
   });
 })();
+
+// Notifications and badge of this browser, if this reader turned them on under Reviewing. They show how many requests
+// wait and nothing else; a page must be open.
+(() => {
+  const KEY = "notifies", person = document.documentElement.dataset.person;
+  const rail = () => document.getElementById("rail");
+  const isOn = () => person && localStorage.getItem(KEY) === person && window.Notification?.permission === "granted";
+  const readMark = () => new URL(rail().getAttribute("hx-get"), location).searchParams.get("since").split("-").map(Number);
+  const showBadge = (count) => {
+    const done = count ? navigator.setAppBadge?.(count) : navigator.clearAppBadge?.();
+    done?.catch(() => {});
+  };
+  const notify = (count) => {
+    try {
+      const text = count === 1 ? "1 request waits for approval" : `${count} requests wait for approval`;
+      const notification = new Notification(text, { tag: "gatebook", body: "Open your queue in Gatebook." });
+      notification.onclick = () => { focus(); location.assign("/approvals/?queue=me"); };
+    } catch { /* some phones notify through service workers only; the badge and the title stay */ }
+  };
+  let newest = null;
+  const showWaiting = () => {
+    const [count, position] = rail() ? readMark() : [0, 0];
+    if (isOn()) {
+      showBadge(count);
+      if (newest !== null && position > newest && document.hidden) notify(count);
+    } else if (!person) showBadge(0);
+    newest = position;
+  };
+  document.addEventListener("htmx:afterSettle", (event) => { if (event.target.id === "rail") showWaiting(); });
+  showWaiting();
+
+  const button = document.querySelector("[data-notifies]");
+  if (!button) return;
+  const status = document.querySelector("[data-notifies-status]");
+  const describe = () => {
+    button.hidden = !window.Notification || Notification.permission === "denied";
+    button.textContent = isOn() ? "Turn off in this browser" : "Turn on in this browser";
+    if (!window.Notification) status.textContent = "This browser offers no notifications here; they need HTTPS.";
+    else if (button.hidden) status.textContent = "This browser refuses notifications of this site. Allow them in its settings.";
+    else status.textContent = isOn() ? "On in this browser." : "Off in this browser.";
+  };
+  button.addEventListener("click", async () => {
+    if (isOn()) {
+      localStorage.removeItem(KEY);
+      showBadge(0);
+    } else if (await Notification.requestPermission() === "granted") localStorage.setItem(KEY, person);
+    describe();
+    showWaiting();
+  });
+  describe();
+})();
