@@ -279,9 +279,7 @@ class Effects(Attempts):
         if "gate" not in planned:
             return PermissionRefused(effect, "refused")
         gate = (await self.session.http.get(f"/gates/{planned['gate']['id']}")).body
-        return PermissionRefused(
-            effect, str(gate.get("status") or "refused"), str(gate.get("message") or "")
-        )
+        return waiting.build_permission_error(effect, gate)
 
     async def _closed_result(self, planned: Json, request: EffectRequest) -> EffectResult | None:
         """Return the result of a closed effect.

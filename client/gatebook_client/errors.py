@@ -51,15 +51,19 @@ class Refused(GatebookError):
 class PermissionRefused(GatebookError):
     """People, a deadline, the policy or the verdict table refused; nothing was begun.
 
-    `effect` is its id, `status` the kind of refusal, `message` what a person wrote.
+    `effect` is its id, `status` the kind of refusal, `message` what a person wrote with the answer,
+    `comments` what people wrote on the request before.
     """
 
-    def __init__(self, effect: str, status: str, message: str = "") -> None:
+    def __init__(
+        self, effect: str, status: str, message: str = "", comments: tuple[str, ...] = ()
+    ) -> None:
         sentence = REFUSAL_SENTENCES.get(status, f"permission was refused ({status})")
         super().__init__(f"{sentence}: “{message}”" if message else sentence)
         self.effect = effect
         self.status = status
         self.message = message
+        self.comments = comments
 
 
 REFUSAL_SENTENCES = {
@@ -109,7 +113,7 @@ class NotYet(WaitTimeout):
     `reason` says what is waited for: `people` (a gate), `stop`, `in_flight_window`, `pace`,
     `breaker`, `lease`, `probe`. `until_us` is when that ends at the latest, on the server's clock,
     if it is known: for `people` the gate expires then. `gate` is the id of the gate, `gate_url` its
-    page, `effect` the id of the effect, if there is one.
+    page, `effect` the id of the effect, if there is one. `comments` are what people wrote on it.
     """
 
     def __init__(
@@ -121,12 +125,14 @@ class NotYet(WaitTimeout):
         until_us: int | None = None,
         gate: str = "",
         gate_url: str = "",
+        comments: tuple[str, ...] = (),
     ) -> None:
         super().__init__(sentence, effect)
         self.reason = reason
         self.until_us = until_us
         self.gate = gate
         self.gate_url = gate_url
+        self.comments = comments
 
 
 class LeaseHeld(GatebookError):

@@ -76,14 +76,32 @@ async def wait_for_permission(session: "EffectSession", effect: Json, limits: Li
         gate = response.body
         if gate["status"] == "approved" and not gate.get("stopped"):
             return
+        if gate.get("reason") == "undone":  # the reviewer took the answer back: wait for the next
+            again = (await session.http.get(f"/effects/{effect['id']}")).body.get("gate") or {}
+            if again.get("id", identity) != identity:
+                identity, version = again["id"], 0
+                continue
         if gate["status"] not in ("pending", "approved"):
-            raise PermissionRefused(
-                str(effect["id"]), str(gate["status"]), str(gate.get("message") or "")
-            )
+            raise build_permission_error(str(effect["id"]), gate)
         version = gate["version"]
         if until is not None and time.monotonic() >= until:
             raise build_not_yet(session, effect, gate)
         await session.http.sleep(response.retry_after_s)
+
+
+def build_permission_error(effect: str, gate: Json) -> PermissionRefused:
+    """Build the error for a gate that was not approved."""
+    return PermissionRefused(
+        effect,
+        str(gate.get("status") or "refused"),
+        str(gate.get("message") or ""),
+        list_comments(gate),
+    )
+
+
+def list_comments(gate: Json) -> tuple[str, ...]:
+    """Return what people wrote on a request, oldest first."""
+    return tuple(str(comment["text"]) for comment in gate.get("comments") or ())
 
 
 def build_not_yet(session: "EffectSession", effect: Json, gate: Json) -> NotYet:
@@ -98,6 +116,7 @@ def build_not_yet(session: "EffectSession", effect: Json, gate: Json) -> NotYet:
         until_us=None if stopped else gate.get("decide_by_us"),
         gate=str(gate["id"]),
         gate_url=f"{session.http.url}{page}" if page else "",
+        comments=list_comments(gate),
     )
 
 

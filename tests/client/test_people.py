@@ -69,6 +69,48 @@ def test_a_denial_is_final_and_has_a_reason(
     assert (done, len(gates)) == ([], 1)
 
 
+def test_a_client_follows_a_request_that_was_made_again_and_reads_its_comments(
+    live_server_process: Server, token: str
+) -> None:
+    server = live_server_process
+
+    def waiting(why: str, details: dict[str, Any]) -> None:
+        if why == "gate":
+            server.run(
+                f"""
+from django.db import transaction
+from accounts.models import Membership
+from approvals.gates.comments import write_comment
+from approvals.models import Gate
+from approvals.voting import undo, votes
+from approvals.voting.votes import ShownGate
+from approvals.voting.warned_proof import list_warnings, load_request_checks
+from db.clock import now_us
+gate = Gate.objects.get(id="{details["gate"]["id"]}")
+member = Membership.objects.select_related("project", "user").get(
+    project=gate.project, user__username="peopled-pilot")
+def vote(gate, answer):
+    warnings = list_warnings(load_request_checks(gate, gate.effect))
+    shown = ShownGate(gate.version, gate.digest, "0" * 64, True, now_us(), warnings)
+    result = votes.cast_vote(gate, member, answer, "not today", shown, step_up="typed_digest")
+    assert result.refusal is None, result.refusal
+with transaction.atomic():
+    vote(gate, "approve")
+    again = undo.undo_vote(gate, member).gate
+write_comment(again, member, "Use the other branch.")
+vote(again, "deny")
+"""
+            )
+
+    client = gatebook.Client(server.url, token, on_wait=waiting)
+    with (
+        client.session("undone") as s,
+        pytest.raises(gatebook.PermissionRefused, match="not today") as no,
+    ):
+        s.perform(*DELETE, print, target=MAIN)
+    assert (no.value.status, no.value.comments) == ("denied", ("Use the other branch.",))
+
+
 def test_a_registered_tool_is_repeated_from_its_plan(
     live_server_process: Server, token: str
 ) -> None:
