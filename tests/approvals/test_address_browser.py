@@ -86,6 +86,8 @@ def test_typed_text_survives_the_clock_a_refusal_and_a_reload(
     expect(reason).to_have_value("half a thought")
     touch(page)
     page.get_by_role("button", name="Deny", exact=True).click()
+    expect(page.get_by_role("status").first).to_contain_text("is recorded as entry")
+    page.goto(live_inbox.gate_url("draft"))  # an answer leads on to the next request
     expect(page.locator(".quorum")).to_contain_text("half a thought")
     drafts = page.evaluate("Object.keys(sessionStorage).filter(key => key.startsWith('draft:'))")
     assert drafts == []  # a recorded answer is no draft
