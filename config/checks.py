@@ -128,11 +128,12 @@ def find_unrepeated_erasures(connection: BaseDatabaseWrapper) -> list[str]:
     tables = {"erasure_erasurerequest", "journal_entry"}
     if not path.exists() or not tables <= set(connection.introspection.table_names()):
         return []
-    missing = erasure_replay.find_missing_erasures()
+    missing = len(erasure_replay.find_missing_erasures())
+    missing += len(erasure_replay.find_returned_bodies())
     if not missing:
         return []
     return [
-        f"The erasure journal {path} is ahead of the database: {len(missing)} erasures are not"
+        f"The erasure journal {path} is ahead of the database: {missing} erasures are not"
         " carried out here. Run `manage.py replay_erasures` before you start Gatebook."
     ]
 

@@ -24,13 +24,18 @@ def journal_path() -> Path:
     return Path(settings.GATEBOOK_ERASURE_JOURNAL)
 
 
-def append_line(kind: str, request: UUID, **values: Any) -> None:
-    """Append a line and flush it to disk. Raises OSError."""
+def append_line(kind: str, request: UUID | None, **values: Any) -> None:
+    """Append a line and flush it to disk; a single body has no request. Raises OSError."""
     path = journal_path()
     is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     line = orjson.dumps(
-        {"v": JOURNAL_VERSION, "line": kind, "request": request.hex, **values},
+        {
+            "v": JOURNAL_VERSION,
+            "line": kind,
+            **({"request": request.hex} if request is not None else {}),
+            **values,
+        },
         option=orjson.OPT_SORT_KEYS,
     )
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -63,6 +68,11 @@ def read_lines() -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(line, dict) and line.get("v") == JOURNAL_VERSION:
                 yield line
+
+
+def shorten_commitment(commitment: Any) -> str:
+    """Return the first 16 digits of a body's commitment, which tell entries apart."""
+    return bytes(commitment or b"").hex()[:16]
 
 
 def digest_artifact(project: UUID, sha256: str) -> str:

@@ -46,11 +46,21 @@ class JournalledErasure:
         return UUID(self.terms["request"])
 
 
+@dataclass(frozen=True, slots=True)
+class JournalledBody:
+    """A body that was erased alone."""
+
+    position: int
+    commitment: str  # its first 16 digits
+    reason: str
+    actor: str
+
+
 @dataclass(slots=True)
 class ReplayResult:
     """What a replay did with one request: numbers of rows, bodies and files."""
 
-    request: UUID
+    request: UUID | None  # None: bodies that were erased one by one
     counts: dict[str, int]
     other_pepper: bool = False
 
@@ -61,13 +71,38 @@ def read_journalled_erasures() -> list[JournalledErasure]:
     for line in erasure_journal.read_lines():
         if line["line"] == "request":
             requests.setdefault(line["request"], JournalledErasure(line))
-        elif line["request"] in requests:
+        elif line.get("request") in requests:
             erasure = requests[line["request"]]
             erasure.bodies += [
                 (int(place), str(digest)) for place, digest in line.get("entries", ())
             ]
             erasure.artifacts |= {line["artifact"]} if "artifact" in line else set()
     return list(requests.values())
+
+
+def find_returned_bodies() -> list[JournalledBody]:
+    """Return the bodies that were erased alone and that this database holds."""
+    listed = {
+        (line["entry"], line["commit"]): JournalledBody(
+            int(line["entry"]), str(line["commit"]), str(line["reason"]), str(line["actor"])
+        )
+        for line in erasure_journal.read_lines()
+        if line["line"] == "body"
+    }
+    bodies, returned = [*listed.values()], []
+    for start in range(0, len(bodies), BATCH_ROWS):
+        batch = bodies[start : start + BATCH_ROWS]
+        stored = dict(
+            Entry.objects.filter(
+                position__in=[body.position for body in batch], body__isnull=False
+            ).values_list("position", "body_commit")
+        )
+        returned += [
+            body
+            for body in batch
+            if erasure_journal.shorten_commitment(stored.get(body.position)) == body.commitment
+        ]
+    return returned
 
 
 def find_missing_erasures() -> list[JournalledErasure]:
@@ -97,6 +132,15 @@ def replay_erasures(
     storage_scrub.prepare_connection()
     for erasure in find_missing_erasures():
         results.append(_replay_erasure(erasure))
+        report(results[-1])
+    if bodies := find_returned_bodies():
+        erased = sum(
+            _erase_listed_bodies(
+                [(body.position, body.commitment)], ErasureOrder(body.actor, body.reason)
+            )
+            for body in bodies
+        )
+        results.append(ReplayResult(None, {"bodies": erased}))
         report(results[-1])
     return results
 
@@ -173,7 +217,7 @@ def _erase_listed_bodies(listed: Iterable[tuple[int, str]], order: ErasureOrder)
     erased = 0
     for position, digest in listed:
         entry = Entry.objects.filter(position=position, body__isnull=False).first()
-        if entry is None or bytes(entry.body_commit or b"").hex()[:16] != digest:
+        if entry is None or erasure_journal.shorten_commitment(entry.body_commit) != digest:
             continue
         project = entry.project
 

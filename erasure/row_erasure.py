@@ -14,6 +14,7 @@ from django.db.models import JSONField, Model
 
 from api.models import StoredResponse
 from db.clock import now_us
+from erasure import erasure_journal
 from erasure.row_scan import Match, Subject, find_matches, parse_json_text
 from erasure.text_columns import TextTable, Treatment
 from erasure.word_match import ERASED, erase_value, matches_value
@@ -109,7 +110,10 @@ def _erase_bodies(matches: Sequence[Match], order: ErasureOrder) -> None:
     positions = [match.pk for match in matches]
     rows = {row.position: row for row in Entry.objects.filter(position__in=positions)}
     order.note_bodies(
-        [[position, bytes(rows[position].body_commit or b"").hex()[:16]] for position in positions]
+        [
+            [position, erasure_journal.shorten_commitment(rows[position].body_commit)]
+            for position in positions
+        ]
     )
     for position in positions:
         entry = rows[position]

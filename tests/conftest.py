@@ -227,9 +227,11 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
 @pytest.fixture(autouse=True)
 def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep artifact bytes of tests out of the installation's folder."""
+    """Keep files that tests write out of the installation's folder."""
     # A new folder for each test, because projects have the same ids and files are named by hash.
-    settings.MEDIA_ROOT = tmp_path_factory.getbasetemp() / "artifacts" / uuid.uuid4().hex
+    folder = tmp_path_factory.getbasetemp()
+    settings.MEDIA_ROOT = folder / "artifacts" / uuid.uuid4().hex
+    settings.GATEBOOK_ERASURE_JOURNAL = folder / "erasures" / uuid.uuid4().hex
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,13 @@
 
 from django import forms
 from django.contrib import messages
-from django.db import transaction
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from accounts import people
 from accounts.access import MemberRequest, role_required
-from db.clock import now_us
+from erasure import single_erasure
 from journal import erasures
 from journal.models import Entry
 
@@ -51,13 +50,18 @@ def erase_body_page(request: MemberRequest, position: int) -> HttpResponse:
             request, "pages/journal/erase.html", context, status=422 if form.errors else 200
         )
     try:
-        with transaction.atomic(durable=True):
-            actor = people.ensure_pseudonym(request.user)
-            erasures.erase_body(
-                project, position, reason=form.cleaned_data["reason"], actor=actor, now_us=now_us()
-            )
+        single_erasure.erase_single_body(
+            project,
+            position,
+            reason=form.cleaned_data["reason"],
+            actor=people.ensure_pseudonym(request.user),
+        )
     except erasures.NothingToErase as nothing:
         raise Http404 from nothing
+    except single_erasure.ErasureNotJournalled as refusal:
+        form.add_error("reason", str(refusal))
+        context = {"entry": entry, "form": form, "taken": _count_exports(entry)}
+        return render(request, "pages/journal/erase.html", context, status=503)
     messages.success(
         request, f"The body of entry {position} is erased. The entry and its commitment stay."
     )

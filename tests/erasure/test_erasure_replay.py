@@ -8,14 +8,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
-from django.conf import settings
-from django.core.management import call_command
+import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
 
 from config import checks
 from erasure import erasure_journal, erasure_replay
 from erasure.models import ErasureRequest
-from journal.models import Body, Entry
+from journal.models import Body, Entry, Erasure
 from sessions import artifacts
 from sessions.models import Artifact, Session
 from tests.erasure.conftest import ADDRESS, Office
@@ -71,16 +74,20 @@ def test_a_restored_backup_is_erased_again(office: Office, own_folder: Path) -> 
     position = append_body(office, f"for {ADDRESS}")
     changed = world.write(Session, title=f"before, of {ADDRESS}")
     free = append_body(office, "of nobody")
+    alone = append_body(office, "erased alone")
     with restored_afterwards(own_folder):
         # What the backup holds and the erasure does not meet: the digests of the words find it.
         Session.objects.filter(pk=changed.pk).update(title="renamed")
         assert office.erase(ADDRESS).state == "done"
+        call_command("erase_body", str(alone), "--reason", "ticket 89")
         assert checks.find_unrepeated_erasures(connection) == []
+    assert Body.objects.filter(entry=alone).exists()
     assert Body.objects.filter(entry=position).exists()
     assert bytes_file.exists()
     assert not ErasureRequest.objects.exists()
     (sentence,) = checks.find_unrepeated_erasures(connection)
     assert "manage.py replay_erasures" in sentence
+    assert "2 erasures" in sentence
     assert sentence in checks.find_unsafe_start_reasons(connection)
 
     call_command("replay_erasures")
@@ -93,11 +100,13 @@ def test_a_restored_backup_is_erased_again(office: Office, own_folder: Path) -> 
     assert changed.title == "[erased]"
     executed = Entry.objects.filter(kind="erasure.executed", facts__contains='"replayed":true')
     assert executed.count() == 1
+    assert Erasure.objects.get(entry=alone).reason == "ticket 89"
+    assert not Body.objects.filter(entry=alone).exists()
     assert find_traces(own_folder) == []
     assert erasure_replay.replay_erasures() == []
 
 
-def test_a_cut_line_of_the_erasure_journal_is_skipped(office: Office) -> None:
+def test_a_cut_line_of_the_erasure_journal_is_skipped(office: Office, settings: Settings) -> None:
     office.erase(ADDRESS)
     path = erasure_journal.journal_path()
     assert path == settings.GATEBOOK_ERASURE_JOURNAL
@@ -107,3 +116,25 @@ def test_a_cut_line_of_the_erasure_journal_is_skipped(office: Office) -> None:
     assert len(erasure_replay.read_journalled_erasures()) == 2
     path.unlink()
     assert erasure_replay.count_unjournalled_erasures() == 2
+
+
+def test_a_body_stays_if_its_line_cannot_be_written(
+    office: Office, own_folder: Path, settings: Settings
+) -> None:
+    position = append_body(office, "erased alone")
+    settings.GATEBOOK_ERASURE_JOURNAL = own_folder / "mail"
+    (own_folder / "mail").mkdir()
+    with pytest.raises(CommandError, match="Nothing is erased: make the file writable"):
+        call_command("erase_body", str(position), "--reason", "ticket 89")
+    person, page = Client(), reverse("erase_body", args=[position])
+    person.force_login(office.first)
+    answer = person.post(page, {"reason": "ticket 89"})
+    assert (answer.status_code, "Nothing is erased" in answer.text) == (503, True)
+    assert Body.objects.filter(entry=position).exists()
+    assert not Erasure.objects.filter(entry=position).exists()
+
+    settings.GATEBOOK_ERASURE_JOURNAL = own_folder / "erasures.jsonl"
+    assert person.post(page, {"reason": "ticket 89"}).status_code == 302
+    (line,) = erasure_journal.read_lines()
+    assert (line["line"], line["entry"], line["reason"]) == ("body", position, "ticket 89")
+    assert erasure_replay.find_returned_bodies() == []

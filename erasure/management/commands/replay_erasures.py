@@ -25,14 +25,17 @@ class Command(BaseCommand):
             self.stdout.write(f"There is no erasure journal at {path}. Nothing to repeat.")
             return
         missing = erasure_replay.find_missing_erasures()
+        returned = erasure_replay.find_returned_bodies()
         if options["dry_run"]:
             for erasure in missing:
                 self.stdout.write(f"Missing: request {erasure.request}.")
-        elif missing:
+            for body in returned:
+                self.stdout.write(f"Missing: the erasure of the body of entry {body.position}.")
+        elif missing or returned:
             erasure_replay.replay_erasures(self._report)
             if left := erasure_replay.scrub_replayed_storage():
                 self.stderr.write(f"The rows are erased, the files are not. {left}")
-        if not missing:
+        if not missing and not returned:
             self.stdout.write(f"Every erasure of {path} is carried out here.")
         lacking = erasure_replay.count_unjournalled_erasures()
         if lacking:
@@ -43,7 +46,8 @@ class Command(BaseCommand):
 
     def _report(self, result: ReplayResult) -> None:
         counts = ", ".join(f"{name} {number}" for name, number in result.counts.items() if number)
-        self.stdout.write(f"Request {result.request}: {counts or 'nothing left to erase'}.")
+        subject = f"Request {result.request}" if result.request else "Single bodies"
+        self.stdout.write(f"{subject}: {counts or 'nothing left to erase'}.")
         if result.other_pepper:
             self.stderr.write(
                 "  The pepper is another one than then. Only the listed bodies were erased: erase"

@@ -4,9 +4,8 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import transaction
 
-from db.clock import now_us
+from erasure import single_erasure
 from journal import erasures
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry, Erasure
@@ -38,12 +37,11 @@ class Command(BaseCommand):
         if entry is None:
             raise CommandError(f"There is no entry at position {position}.")
         try:
-            with transaction.atomic(durable=True):
-                erasures.erase_body(
-                    entry.project, position, reason=reason, actor=SYSTEM_SOURCE, now_us=now_us()
-                )
-        except erasures.NothingToErase as nothing:
-            raise CommandError(str(nothing)) from nothing
+            single_erasure.erase_single_body(
+                entry.project, position, reason=reason, actor=SYSTEM_SOURCE
+            )
+        except (erasures.NothingToErase, single_erasure.ErasureNotJournalled) as refusal:
+            raise CommandError(str(refusal)) from refusal
         return (
             f"The body of entry {position} ({entry.kind}) is destroyed."
             " The entry and its commitment stay."
