@@ -1,7 +1,8 @@
 """Guards of members, tokens, repositories, teams and pseudonyms, on both databases.
 
-A role, a team, a token or a repository's ref patterns change only with the `admin.*` entry that
-says so. A pseudonym never changes: the whole journal is attributed by it.
+A role, an invitation, a team, an agent's owner, a token or a repository's ref patterns change only
+with the `admin.*` entry that says so. A pseudonym never changes: the whole journal is attributed by
+it.
 """
 
 from typing import Final
@@ -61,7 +62,109 @@ def _says_team(kind: str, row: str) -> str:
     )
 
 
+_OWNER: Final = (
+    "{fact:owner} = COALESCE("
+    "(SELECT pseudonym FROM {schema}accounts_person WHERE user_id = NEW.owner_id), '')"
+)
+_INVITED: Final = ("id", "project_id", "user_id", "role", "invited_by", "created_at")
+
 _GUARDS: Final = (
+    RowGuard(
+        # Imported agents have neither: they cannot act.
+        "agent_starts_with_its_entry",
+        "accounts_agent",
+        "INSERT",
+        "NOT "
+        + entry_says(
+            "admin.agent_created",
+            project="NEW.project_id",
+            subject="NEW.id",
+            once=True,
+            where=f"{_OWNER} AND {{fact:team}} = NEW.team",
+        ),
+        "an agent gets an owner or a team only with admin.agent_created",
+        when="NEW.owner_id IS NOT NULL OR NEW.team <> ''",
+    ),
+    RowGuard(
+        "agent_owner_changes_with_its_entry",
+        "accounts_agent",
+        "UPDATE",
+        "NOT "
+        + entry_says(
+            "admin.agent_changed", project="NEW.project_id", subject="NEW.id", where=_OWNER
+        ),
+        "an agent gets another owner only with admin.agent_changed",
+        columns=("owner_id",),
+        when="NEW.owner_id IS {distinct} OLD.owner_id",
+    ),
+    RowGuard(
+        "agent_team_changes_with_its_entry",
+        "accounts_agent",
+        "UPDATE",
+        "NOT "
+        + entry_says(
+            "admin.agent_team_changed",
+            project="NEW.project_id",
+            subject="NEW.id",
+            where="{fact:team} = NEW.team",
+        ),
+        "an agent changes its team only with admin.agent_team_changed",
+        columns=("team",),
+        when="NEW.team <> OLD.team",
+    ),
+    RowGuard(
+        "agent_keeps_its_name",
+        "accounts_agent",
+        "UPDATE",
+        list_changes(("id", "project_id", "name", "created_at")),
+        "an agent keeps its name: the journal and the rules name it by that",
+        columns=("id", "project_id", "name", "created_at"),
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "invitation_is_made_with_its_entry",
+        "accounts_invitation",
+        "INSERT",
+        "NOT "
+        + entry_says(
+            "admin.member_invited",
+            project="NEW.project_id",
+            subject="NEW.id",
+            once=True,
+            where="{fact:role} = NEW.role AND entry.actor = NEW.invited_by",
+        ),
+        "a person is invited only with admin.member_invited",
+    ),
+    RowGuard(
+        "invitation_never_changes",
+        "accounts_invitation",
+        "UPDATE",
+        list_changes(_INVITED),
+        "an invitation keeps its person and its role; withdraw it and invite again",
+        columns=_INVITED,
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "invitation_ends_with_its_entry",
+        "accounts_invitation",
+        "DELETE",
+        "NOT "
+        + entry_says(
+            ("admin.invitation_declined", "admin.invitation_withdrawn"),
+            project="OLD.project_id",
+            subject="OLD.id",
+            once=True,
+        )
+        + " AND NOT "
+        + entry_says(
+            "admin.member_added",
+            project="OLD.project_id",
+            subject="",
+            once=True,
+            where="{fact:invitation} = {hex:OLD.id}",
+        ),
+        "an invitation ends only when it is accepted, declined or withdrawn",
+    ),
     RowGuard(
         "membership_starts_with_its_entry",
         "accounts_membership",
@@ -237,6 +340,8 @@ _GUARDS: Final = (
 ACCOUNT_GUARDS: Final = build_guards(
     _GUARDS,
     {
+        "accounts_agent": (("id",), ("project_id", "name")),
+        "accounts_invitation": (("id",), ("project_id", "user_id")),
         "accounts_membership": (("id",), ("project_id", "user_id")),
         "accounts_team": (("id",), ("project_id", "name")),
         "accounts_teammember": (("id",), ("team_id", "membership_id")),

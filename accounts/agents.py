@@ -1,14 +1,17 @@
 """The one writer of Agent."""
 
 import re
+from collections.abc import Sequence
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from accounts.audit_log import record_admin_entry
 from accounts.models import Agent, Membership, Project
+from accounts.people import ensure_pseudonym
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from journal.entries import SYSTEM_SOURCE
 
 MAX_CHARTER_CHARACTERS = 20_000
@@ -38,19 +41,31 @@ def ensure_agent(
             f"{owner.get_username()} does not belong to {project.name}. Invite them first,"
             " or choose another owner."
         )
-    agent, created = Agent.objects.select_related("owner").get_or_create(
-        project=project, name=name, defaults={"owner": owner}
-    )
-    if created:
-        _record(agent, "admin.agent_created", actor)
-    elif owner is not None and agent.owner_id != owner.pk:
+    agent = _find_or_create(project, name, owner, actor)
+    if owner is not None and agent.owner_id != owner.pk:
         if agent.owner is not None:
             raise ChangeRefused(
                 f"The agent {name} belongs to {agent.owner.get_username()}. Choose another name."
             )
         agent.owner = owner
-        agent.save(update_fields=["owner"])
+        # The entry comes first: guards refuse an owner without one (account_guards.py).
         _record(agent, "admin.agent_changed", actor)
+        agent.save(update_fields=["owner"])
+    return agent
+
+
+def _find_or_create(project: Project, name: str, owner: User | None, actor: str) -> Agent:
+    stored = Agent.objects.select_related("owner").filter(project=project, name=name)
+    agent = stored.first()
+    if agent is not None:
+        return agent
+    agent = Agent(project=project, name=name, owner=owner)
+    try:
+        with transaction.atomic():
+            _record(agent, "admin.agent_created", actor)
+            agent.save(force_insert=True)
+    except IntegrityError:  # another process created it meanwhile
+        return stored.get()
     return agent
 
 
@@ -100,15 +115,15 @@ def set_agent_team(agent: Agent, team: str, *, actor: str = SYSTEM_SOURCE) -> No
     if stored.team == team:
         return
     agent.team = team
-    agent.save(update_fields=["team"])
     record_admin_entry(
         agent.project_id,
         "admin.agent_team_changed",
         actor=actor,
         subject=agent.id,
-        facts={"agent": str(agent.id)},
+        facts={"agent": str(agent.id), "team": team},
         words={"agent": agent.name, "team": team, "before": stored.team},
     )
+    agent.save(update_fields=["team"])
 
 
 def load_agent(project: UUID, agent: UUID) -> Agent | None:
@@ -129,6 +144,15 @@ def _record(agent: Agent, kind: str, actor: str) -> None:
         kind,
         actor=actor,
         subject=agent.id,
-        facts={"agent": str(agent.id)},
+        facts={
+            "agent": str(agent.id),
+            "owner": ensure_pseudonym(agent.owner) if agent.owner else "",
+            "team": agent.team,
+        },
         words={"agent": agent.name, "owner": owner},
     )
+
+
+def restore_agents(changes: Sequence[RowChange]) -> None:
+    """Restore agents to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Agent, changes)

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
@@ -76,6 +77,7 @@ def add_project_member(
     *,
     actor: str = SYSTEM_SOURCE,
     must_replace: bool = False,
+    invitation: UUID | None = None,
 ) -> Membership:
     """Give the person called `username` a role in `project`; return the membership.
 
@@ -97,7 +99,10 @@ def add_project_member(
     membership = Membership(project=project, user=user, role=role)
     pseudonym = ensure_pseudonym(user)
     # The entry comes first: guards refuse a role without one (account_guards.py).
-    _record(membership, "admin.member_added", actor, {"person": pseudonym, "role": role})
+    facts = {"person": pseudonym, "role": role}
+    if invitation is not None:
+        facts["invitation"] = invitation.hex
+    _record(membership, "admin.member_added", actor, facts)
     membership.save(force_insert=True)
     return membership
 

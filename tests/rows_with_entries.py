@@ -8,7 +8,7 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import models, transaction
 
-from accounts.models import AgentToken, Membership, Person, TeamMember
+from accounts.models import Agent, AgentToken, Invitation, Membership, Person, TeamMember
 from accounts.people import ensure_pseudonym
 from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
 from db.ids import new_uuid7
@@ -41,6 +41,22 @@ def write_entry(
 def _member(row: Row, kind: str = "admin.member_added") -> None:
     facts = {"person": ensure_pseudonym(row.user), "role": row.role}
     write_entry(row.project_id, kind, row.id, facts)
+
+
+def _agent(row: Row) -> None:
+    facts = {"agent": str(row.id), "owner": _pseudonym(row.owner_id), "team": row.team}
+    write_entry(row.project_id, "admin.agent_created", row.id, facts, words={"agent": row.name})
+
+
+def _invitation(row: Row) -> None:
+    write_entry(
+        row.project_id,
+        "admin.member_invited",
+        row.id,
+        {"role": row.role},
+        actor=row.invited_by,
+        words={"username": row.user.get_username()},
+    )
 
 
 def _token(row: Row) -> None:
@@ -199,10 +215,12 @@ def _vote(row: Row) -> None:
 # Model -> what writes the entry of a new row, before it is inserted.
 ENTRIES: Final[dict[type[models.Model], Callable[[Row], None]]] = {
     Activation: _activation,
+    Agent: _agent,
     AgentToken: _token,
     Exemption: _exemption,
     ExemptionVote: _exemption_vote,
     Gate: _gate,
+    Invitation: _invitation,
     Membership: _member,
     PolicySet: _policy_set,
     RetentionSet: _retention_set,
@@ -249,6 +267,20 @@ def remove_members(members: "models.QuerySet[Membership]") -> None:
                 listed.delete()
             _member(member, "admin.member_removed")
             member.delete()
+
+
+def change_agents(agents: "models.QuerySet[Agent]", **columns: Any) -> None:
+    """Give agents an owner or a team, whatever the verbs would refuse."""
+    with transaction.atomic():
+        for agent in agents:
+            if "owner" in columns:
+                owner = columns["owner"]
+                facts = {"owner": "" if owner is None else ensure_pseudonym(owner)}
+                write_entry(agent.project_id, "admin.agent_changed", agent.id, facts)
+            if "team" in columns:
+                facts = {"team": columns["team"]}
+                write_entry(agent.project_id, "admin.agent_team_changed", agent.id, facts)
+        agents.update(**columns)
 
 
 def change_tools(tools: "models.QuerySet[Tool]", **columns: Any) -> int:

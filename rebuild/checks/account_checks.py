@@ -1,4 +1,4 @@
-"""Checks of members, teams, tokens and repositories: who may do what, and which refs count."""
+"""Checks of members, agents, teams, tokens and repositories: who may do what, which refs count."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -7,8 +7,16 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from accounts import people, repositories, teams, tokens
-from accounts.models import AgentToken, Membership, Repository, Team, TeamMember
+from accounts import agents, invitations, people, repositories, teams, tokens
+from accounts.models import (
+    Agent,
+    AgentToken,
+    Invitation,
+    Membership,
+    Repository,
+    Team,
+    TeamMember,
+)
 from db.ids import new_uuid7
 from journal.entries import keyed_digest
 from rebuild.checks.effect_checks import load_project_names
@@ -25,6 +33,18 @@ from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_che
 _MEMBERS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
 _TEAMS: Final = ("admin.team_created", "admin.team_removed")
 _TEAM_MEMBERS: Final = ("admin.team_member_added", "admin.team_member_removed")
+_AGENTS: Final = (
+    "admin.agent_created",
+    "admin.agent_changed",
+    "admin.agent_team_changed",
+    "admin.agent_chartered",
+)
+_INVITATIONS: Final = (
+    "admin.member_invited",
+    "admin.invitation_declined",
+    "admin.invitation_withdrawn",
+    "admin.member_added",
+)
 _TOKENS: Final = ("admin.token_issued", "admin.token_revoked")
 _CREATED: Final = {"created_at": "the clock of the row, which no entry repeats"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -142,6 +162,85 @@ def _fold_token(
     return FoldedRow((entry.subject,), values, position, unknown)
 
 
+def _fold_agents(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield the agents whose creation the journal has, with owner, team and charter."""
+    names = load_project_names(batch)
+    rows: dict[UUID, FoldedRow] = {}
+    for entry in load_project_entries(batch, _AGENTS):
+        key, facts = entry.subject, entry.facts
+        if key is None or (entry.kind != "admin.agent_created" and key not in rows):
+            continue
+        if entry.kind == "admin.agent_created":
+            values = {"id": key, "project_id": batch.project, "charter": "", "charter_version": 0}
+            rows[key] = FoldedRow((key,), values)
+            values["name"] = entry.read("agent", rows[key].unknown, "name")
+        values, unknown = rows[key].values, rows[key].unknown
+        if entry.kind == "admin.agent_chartered":
+            unknown.pop("charter", None)
+            values["charter"] = entry.read("charter", unknown)
+            values["charter_version"] = facts["charter_version"]
+        if entry.kind == "admin.agent_created":
+            values["team"] = ""
+        if entry.kind in ("admin.agent_created", "admin.agent_changed"):
+            unknown.pop("owner_id", None)
+            values["owner_id"] = names.find_person(facts["owner"]) if facts.get("owner") else None
+            if "owner" not in facts:
+                unknown["owner_id"] = EARLIER_VERSION
+            elif facts["owner"] and values["owner_id"] is None:
+                unknown["owner_id"] = NO_PERSON
+        if entry.kind == "admin.agent_team_changed":
+            unknown.pop("team", None)
+            values["team"] = facts["team"] if "team" in facts else entry.read("team", unknown)
+        rows[key].position = entry.position
+    yield from rows.values()
+
+
+def _excuse_agent(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
+    """Return why an agent may be there that no entry creates."""
+    plain = Agent.objects.filter(project=batch.project, pk=key[0], owner=None, team="")
+    return "an agent without owner and team, which decides nothing" if plain.exists() else ""
+
+
+def _fold_invitations(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield the open invitations."""
+    names, opened = load_project_names(batch), dict[UUID, ProjectEntry]()
+    stored = set(_select_invitations(batch).values_list("pk", flat=True))
+    for entry in load_project_entries(batch, _INVITATIONS, of_archives=True):
+        if entry.kind == "admin.member_added":
+            _end_invitations(opened, entry, stored)
+        elif entry.subject is not None and entry.kind == "admin.member_invited":
+            opened[entry.subject] = entry
+        elif entry.subject is not None:
+            opened.pop(entry.subject, None)
+    for key, entry in opened.items():
+        unknown: dict[str, str] = {}
+        username = entry.read("username", unknown, "user_id")
+        user = names.find_user(username) if username is not None else None
+        if user is None:
+            unknown.setdefault("user_id", NO_PERSON)
+        values = {
+            "id": key,
+            "project_id": batch.project,
+            "user_id": user,
+            "role": entry.facts["role"],
+            "invited_by": entry.actor,
+        }
+        yield FoldedRow((key,), values, entry.position, unknown)
+
+
+def _end_invitations(
+    opened: dict[UUID, ProjectEntry], added: ProjectEntry, stored: set[UUID]
+) -> None:
+    """Remove the invitation that a new member accepted; earlier versions do not name it."""
+    if "invitation" in added.facts:
+        opened.pop(UUID(added.facts["invitation"]), None)
+        return
+    username = (added.body or {}).get("username")
+    for key, entry in list(opened.items()):
+        if key not in stored and (entry.body or {}).get("username") == username:
+            del opened[key]
+
+
 def _fold_repositories(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """Yield every repository. Reports create them, so the stored ids count as given."""
     changes = {
@@ -174,6 +273,16 @@ def _read_patterns(entry: ProjectEntry, fact: str, stored: str, unknown: dict[st
     return patterns
 
 
+def _select_agents(batch: RebuildBatch) -> "QuerySet[Any]":
+    if is_archive(batch):
+        return Agent.objects.none()
+    return Agent.objects.filter(project=batch.project)
+
+
+def _select_invitations(batch: RebuildBatch) -> "QuerySet[Any]":
+    return Invitation.objects.filter(project=batch.project)
+
+
 def _select_members(batch: RebuildBatch) -> "QuerySet[Any]":
     return Membership.objects.filter(project=batch.project)
 
@@ -197,7 +306,7 @@ def _select_repositories(batch: RebuildBatch) -> "QuerySet[Any]":
 
 
 def register_account_checks() -> None:
-    """Register the checks of members, teams, tokens and repositories."""
+    """Register the checks of members, agents, teams, tokens and repositories."""
     checks = (
         RowCheck(
             Membership,
@@ -207,6 +316,25 @@ def register_account_checks() -> None:
             _select_members,
             people.restore_members,
             _CREATED,
+        ),
+        RowCheck(
+            Invitation,
+            ("id",),
+            "project",
+            _fold_invitations,
+            _select_invitations,
+            invitations.restore_invitations,
+            _CREATED,
+        ),
+        RowCheck(
+            Agent,
+            ("id",),
+            "project",
+            _fold_agents,
+            _select_agents,
+            agents.restore_agents,
+            _CREATED,
+            excuse=_excuse_agent,
         ),
         RowCheck(
             Team, ("id",), "project", _fold_teams, _select_teams, teams.restore_teams, _CREATED

@@ -10,6 +10,7 @@ from journal.erasures import erase_body
 from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller, code
+from tests.rows_with_entries import change_agents
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -96,7 +97,7 @@ def test_another_agent_is_refused_also_in_the_same_team(
     agent.dispatch(effect)
     agent.acknowledge(effect)
     other = call("other")
-    Agent.objects.filter(name__in=("tester", "other")).update(team="mail")
+    change_agents(Agent.objects.filter(name__in=("tester", "other")), team="mail")
     assert code(other.get(f"/effects/{effect['id']}/result")) == (403, "OTHER_AGENT")
     assert other.get(f"/effects/{effect['id']}/plan").status_code == 404
     assert code(stranger.get(f"/effects/{effect['id']}/result")) == (404, "not_found")

@@ -20,6 +20,7 @@ from ledger.models import Attempt, Effect
 from tests.api.api_client import Caller, code
 from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.pages.sample_data import connect_agent
+from tests.rows_with_entries import change_agents
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
@@ -194,7 +195,7 @@ def test_a_person_who_may_not_vote_may_neither_revoke_nor_extend(
 
 def test_a_person_who_becomes_owner_while_it_waits_is_a_party(inbox: InboxScenario) -> None:
     gate = inbox.gate(inbox.plan())
-    Agent.objects.filter(id=gate.agent_id).update(owner=inbox.user("reviewer"))
+    change_agents(Agent.objects.filter(id=gate.agent_id), owner=inbox.user("reviewer"))
     assert inbox.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
 
 

@@ -15,6 +15,7 @@ from tests.api.api_client import Caller, code
 from tests.approvals.confirm_helpers import grant
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.sample_data import connect_agent
+from tests.rows_with_entries import change_agents
 
 pytestmark = pytest.mark.django_db
 RULES: Final = """
@@ -59,7 +60,7 @@ def test_a_party_exempts_its_own_requests_only_at_low_risk(
 ) -> None:
     fields = declared(quiet, risk)
     owner = quiet.user(grantor if relation == "agent_owner" else "reviewer")
-    Agent.objects.filter(name="deploy-7").update(owner=owner)
+    change_agents(Agent.objects.filter(name="deploy-7"), owner=owner)
     session_fields = {
         "requester": {"on_behalf_of": grantor},
         "session_owner": {"owner": grantor},
@@ -88,7 +89,7 @@ def test_no_one_exempts_a_reported_session_below_one_that_works_for_them(
     quiet: InboxScenario, how: str
 ) -> None:
     fields = declared(quiet, "high")
-    Agent.objects.filter(name="deploy-7").update(owner=quiet.user("reviewer"))
+    change_agents(Agent.objects.filter(name="deploy-7"), owner=quiet.user("reviewer"))
     quiet.agent.session("s-1", on_behalf_of="operator")
     below = {"id": "f-1", "kind": "session.started", "session": "below", how: "s-1"}
     assert quiet.agent.report([below]).json()["accepted"] == 1

@@ -26,7 +26,7 @@ from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
 from tests.matrices import keep_core
 from tests.pages.people import PASSWORD
-from tests.rows_with_entries import add_row, change_gates, change_roles, change_tools
+from tests.rows_with_entries import add_row, change_agents, change_gates, change_roles, change_tools
 
 pytestmark = pytest.mark.django_db
 REASON: Final = "The release train, INC-204."
@@ -42,7 +42,7 @@ rules:
 @pytest.fixture
 def inbox(quiet: InboxScenario) -> InboxScenario:
     """A project without any policy, whose agent belongs to none of the grantors."""
-    Agent.objects.update(owner=quiet.user("viewer"))
+    change_agents(Agent.objects.all(), owner=quiet.user("viewer"))
     return quiet
 
 

@@ -25,6 +25,7 @@ from notifications import channels
 from sessions.models import Session
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import RULES, InboxScenario
+from tests.rows_with_entries import change_agents
 
 pytestmark = pytest.mark.once
 
@@ -132,8 +133,9 @@ def test_every_page_of_approvals_is_in_the_table_and_declares_its_role(
 def take_part(inbox: InboxScenario, user: User, relation: str) -> None:
     """Make `user` a party in one relation or in every relation, and no other person in any."""
     parts = {relation} if relation != EVERY_PART else set(RELATIONS)
-    Agent.objects.filter(id=inbox.organization.agent.id).update(
-        owner=user if "agent_owner" in parts else None
+    change_agents(
+        Agent.objects.filter(id=inbox.organization.agent.id),
+        owner=user if "agent_owner" in parts else None,
     )
     for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
         Session.objects.filter(project=inbox.project).update(

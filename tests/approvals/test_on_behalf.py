@@ -19,7 +19,7 @@ from tests.api.api_client import code
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.matrices import keep_core
-from tests.rows_with_entries import add_row
+from tests.rows_with_entries import add_row, change_agents
 
 
 def request_push(inbox: InboxScenario, name: str = "reviewer", **fields: Any) -> Gate:
@@ -291,7 +291,7 @@ def test_truth_table_of_quorum_distinctness_and_role(
         f" require: {{minimum: {minimum}}}}}\n"
     )
     people = {part: inbox.person(part.replace(" ", "-"), role).user for part in PARTS}
-    Agent.objects.filter(id=inbox.organization.agent.id).update(owner=people["agent_owner"])
+    change_agents(Agent.objects.filter(id=inbox.organization.agent.id), owner=people["agent_owner"])
     inbox.agent.session("s-1", on_behalf_of="requester", owner="session_owner")
     reviews = ROLES.index(role) >= ROLES.index("reviewer")
     sets = [

@@ -13,7 +13,7 @@ from db.clock import now_us
 from sessions.models import Session
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.rows_with_entries import add_row
+from tests.rows_with_entries import add_row, change_agents
 
 pytestmark = pytest.mark.django_db
 OWN = """
@@ -35,7 +35,9 @@ def becomes(inbox: InboxScenario, name: str, party: str) -> None:
         on_behalf_of=user if party == "requester" else None,
         owner=user if party == "session_owner" else None,
     )
-    Agent.objects.filter(name="deploy-7").update(owner=user if party == "agent_owner" else None)
+    change_agents(
+        Agent.objects.filter(name="deploy-7"), owner=user if party == "agent_owner" else None
+    )
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from sessions.models import Session
 from tests.approvals.confirm_helpers import grant
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_policy_pages import DRAFT, exempted, page, post
+from tests.rows_with_entries import change_agents
 
 pytestmark = pytest.mark.django_db
 
@@ -94,7 +95,7 @@ def test_a_set_is_put_in_force_after_a_question(inbox: InboxScenario) -> None:
 
 
 def test_an_exemption_is_granted_shown_and_revoked(inbox: InboxScenario) -> None:
-    Agent.objects.filter(name="deploy-7").update(owner=inbox.user("reviewer"))
+    change_agents(Agent.objects.filter(name="deploy-7"), owner=inbox.user("reviewer"))
     inbox.agent.session("s-1")
     handle = str(Session.objects.get())
     fields = {

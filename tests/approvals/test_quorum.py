@@ -20,7 +20,7 @@ from sessions.models import Session
 from tests.api.api_client import code
 from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.rows_with_entries import add_row, change_gates
+from tests.rows_with_entries import add_row, change_agents, change_gates
 
 pytestmark = pytest.mark.django_db
 LEADS = RULES.replace("require: {minimum: 2,", "require: {minimum: 2, teams: [leads],")
@@ -46,7 +46,7 @@ def owner_now(inbox: InboxScenario, name: str) -> None:
 
 
 def owner_of_the_agent_now(inbox: InboxScenario, name: str) -> None:
-    Agent.objects.filter(name="deploy-7").update(owner=inbox.user(name))
+    change_agents(Agent.objects.filter(name="deploy-7"), owner=inbox.user(name))
 
 
 def requester_now(inbox: InboxScenario, name: str) -> None:

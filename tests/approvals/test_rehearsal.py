@@ -22,6 +22,7 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.rows_with_entries import change_agents
 
 pytestmark = pytest.mark.django_db
 DRAFT = """
@@ -250,7 +251,7 @@ def test_a_requirement_that_no_one_meets_is_another_outcome_with_a_warning(
     quiet.declare("git.push")
     quiet.rules(DRAFT)
     quiet.agent.post("/sessions", {"key": "s-1", "owner": "reviewer"})
-    Agent.objects.update(owner=quiet.user("operator"))
+    change_agents(Agent.objects.all(), owner=quiet.user("operator"))
     quiet.plan("to-main", target=MAIN)
 
     def draft(minimum: int, people: str = "") -> str:

@@ -8,10 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from django.db import connection
 from pytest_django import Settings
 
 from accounts.models import Agent
 from approvals.models import Gate
+from db.triggers import suspend_triggers
 from notifications import delivery
 from notifications.message_text import NotificationItem, OutgoingMessage
 from notifications.models import NotificationChannel
@@ -129,7 +131,8 @@ def test_words_of_agents_are_never_alive_in_slack(
 ) -> None:
     add_full_channel("slack", chat.url)
     inbox.rules("name: basic\nrules:\n  - {id: all, title: All, match: {}, outcome: require}\n")
-    Agent.objects.update(name=HOSTILE[:64])
+    with suspend_triggers(connection, ["accounts_agent"]):  # an agent keeps its name
+        Agent.objects.update(name=HOSTILE[:64])
     for place in ("repository", "environment"):
         inbox.plan(place, tool=HOSTILE[:100], target={place: HOSTILE[:64]})
     tick()

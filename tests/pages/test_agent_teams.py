@@ -9,6 +9,7 @@ from django.urls import reverse
 from accounts.models import Agent
 from journal.models import Body, Entry
 from tests.pages.people import Organization
+from tests.rows_with_entries import add_row
 
 pytestmark = pytest.mark.django_db
 KIND = "admin.agent_team_changed"
@@ -22,7 +23,7 @@ def test_an_administrator_puts_an_agent_into_a_team_and_takes_it_out(
         reverse("change_agent_team", args=[organization.agent.id]),
     )
     page = reverse("agent_settings", args=[organization.agent.id])
-    other = Agent.objects.create(project=organization.project, name="rescue-1", team="night")
+    other = add_row(Agent(project=organization.project, name="rescue-1", team="night"))
     for team in ("night", "night", ""):
         assert admin.post(at, {"team": team}).headers["Location"] == page
         assert Agent.objects.get(id=organization.agent.id).team == team

@@ -5,8 +5,16 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from pytest_django import Settings
 
-from accounts import people, repositories, teams, tokens
-from accounts.models import AgentToken, Membership, Person, Repository, TeamMember
+from accounts import agents, invitations, people, repositories, teams, tokens
+from accounts.models import (
+    Agent,
+    AgentToken,
+    Invitation,
+    Membership,
+    Person,
+    Repository,
+    TeamMember,
+)
 from db.ids import new_uuid7
 from tests.journal.committed import committed
 from tests.pages import people as pages_people
@@ -95,6 +103,75 @@ def test_roles_and_teams_change_only_with_their_entry(written: Organization) -> 
     )
     people.remove_project_member(viewer, actor="gatebook")
     assert not Membership.objects.filter(pk=viewer.pk).exists()
+
+
+def test_agents_change_hands_only_with_their_entry(written: Organization) -> None:
+    project, reviewer = written.project, written.members["reviewer"].user
+    agent = Agent.objects.get(pk=written.agent.pk)
+    # An entry of an earlier change does not allow the same change again.
+    other = agents.ensure_agent(project, "nightly")
+    agents.ensure_agent(project, "nightly", reviewer)
+    for team in ("night", "day"):
+        agents.set_agent_team(other, team)
+    owned, update = (
+        "agent_owner_changes_with_its_entry",
+        "UPDATE accounts_agent SET {} WHERE id = %s",
+    )
+    team = "agent_team_changes_with_its_entry"
+    assert_refused(
+        [
+            Forgery("take an agent", owned, update.format("owner_id = NULL"), (other.id,)),
+            Forgery(
+                "give an agent", owned, update.format(f"owner_id = {reviewer.pk}"), (agent.id,)
+            ),
+            Forgery("join a team", team, update.format("team = 'night'"), (agent.id,)),
+            Forgery("join it again", team, update.format("team = 'night'"), (other.id,)),
+            Forgery(
+                "rename an agent", "agent_keeps_its_name", update.format("name = 'x'"), (agent.id,)
+            ),
+            Forgery(
+                "start in a team",
+                "agent_starts_with_its_entry",
+                copy_row("accounts_agent", other.id, id=f"'{new_uuid7().hex}'", name="'new'"),
+            ),
+        ]
+    )
+    assert Agent.objects.get(pk=other.pk).team == "day"
+
+
+def test_invitations_are_made_only_with_their_entry(written: Organization) -> None:
+    actor = people.ensure_pseudonym(written.members["administrator"].user)
+    for name in ("eve", "zoe"):
+        invitations.invite_person(written.project, name, "viewer", actor=actor)
+    invitation = Invitation.objects.get(user__username="eve")
+    raised = "UPDATE accounts_invitation SET role = 'administrator' WHERE id = %s"
+    stranger = User.objects.get(username="neighbour")
+    assert_refused(
+        [
+            Forgery("raise its role", "invitation_never_changes", raised, (invitation.id,)),
+            Forgery(
+                "invite another person",
+                "invitation_is_made_with_its_entry",
+                copy_row(
+                    "accounts_invitation",
+                    invitation.id,
+                    id=f"'{new_uuid7().hex}'",
+                    user_id=str(stranger.pk),
+                ),
+            ),
+            Forgery(
+                "drop an invitation",
+                "invitation_ends_with_its_entry",
+                "DELETE FROM accounts_invitation WHERE id = %s",
+                (invitation.id,),
+            ),
+        ]
+    )
+    invitations.cancel_invitation(written.project, invitation.id, actor=actor)
+    Person.objects.filter(user__username="zoe").update(password_is_own=True)
+    joined = Invitation.objects.get(user__username="zoe")
+    assert invitations.accept_invitation(joined.id, joined.user).role == "viewer"
+    assert not Invitation.objects.exists()
 
 
 def test_tokens_are_issued_and_revoked_only_with_their_entry(written: Organization) -> None:

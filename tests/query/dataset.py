@@ -18,7 +18,8 @@ from sessions.lookup import derive_session_id
 from sessions.models import Session
 
 GUARDED: Final = [
-    model._meta.db_table for model in (Membership, Repository, Gate, Exemption, ExemptionVote)
+    model._meta.db_table
+    for model in (Agent, Membership, Repository, Gate, Exemption, ExemptionVote)
 ]
 EFFECTS: Final = 760
 SESSIONS: Final = 60

@@ -5,8 +5,8 @@ from typing import Final
 import pytest
 from django.db import transaction
 
-from accounts import people, repositories, teams, tokens
-from accounts.models import AgentToken
+from accounts import agents, invitations, people, repositories, teams, tokens
+from accounts.models import AgentToken, Invitation, Person
 from approvals import exemptions
 from approvals.gates.statuses import US
 from db.clock import now_us
@@ -27,6 +27,14 @@ FORGERIES: Final = (
     Forgery(
         ("UPDATE accounts_membership SET role = 'administrator' WHERE role = 'viewer'",),
         {("changed", "accounts_membership", "role")},
+    ),
+    Forgery(
+        ("UPDATE accounts_agent SET owner_id = NULL, team = 'day' WHERE name = 'nightly'",),
+        {("changed", "accounts_agent", "owner_id"), ("changed", "accounts_agent", "team")},
+    ),
+    Forgery(
+        ("UPDATE accounts_invitation SET role = 'administrator'",),
+        {("changed", "accounts_invitation", "role")},
     ),
     Forgery(
         ("DELETE FROM accounts_teammember",),
@@ -81,6 +89,14 @@ def furnish(inbox: InboxScenario) -> None:
         people.change_project_role(organization.members["viewer"], "operator", actor="gatebook")
         people.change_project_role(organization.members["viewer"], "viewer", actor="gatebook")
         team = teams.create_team(inbox.project, "leads")
+        agent = agents.ensure_agent(inbox.project, "nightly", person)
+        agents.set_agent_team(agent, "night")
+        agents.set_agent_charter(agent, "Runs at night.", version=0, actor="gatebook")
+        for name in ("eve", "zoe"):
+            invitations.invite_person(inbox.project, name, "viewer", actor="gatebook")
+        Person.objects.filter(user__username="zoe").update(password_is_own=True)
+        joined = Invitation.objects.get(user__username="zoe")
+        invitations.accept_invitation(joined.id, joined.user)
         teams.add_team_member(team, organization.members["reviewer"])
         tokens.issue_token(organization.agent, scope="audit", expires_in=None, actor="gatebook")
         tokens.revoke_agent_token(AgentToken.objects.get(scope="audit"), actor="gatebook")

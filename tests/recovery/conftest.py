@@ -14,6 +14,7 @@ from tests.api.conftest import issue as issue
 from tests.api.conftest import stranger as stranger
 from tests.approvals.conftest import inbox as inbox
 from tests.approvals.conftest import quiet as quiet
+from tests.rows_with_entries import change_agents
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def call(issue: Callable[..., str], application: Any) -> Callable[..., Caller]:
     def make(agent: str = "tester", *args: Any, **kwargs: Any) -> Caller:
         caller = Caller(issue(agent, *args, **kwargs), app=application)
         if not agent.startswith("stranger"):
-            Agent.objects.filter(name=agent).update(team="crew")
+            change_agents(Agent.objects.filter(name=agent), team="crew")
         return caller
 
     return make

@@ -19,6 +19,7 @@ from sessions.models import Session
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.notification_helpers import ADDRESS, Killed, risky, tick
 from tests.recovery.stuck_helpers import US, heartbeat, leased, pass_by, sweeps_go_on
+from tests.rows_with_entries import change_agents
 
 pytestmark = pytest.mark.django_db
 SILENT = dict.fromkeys(channels.TOPIC_FLAGS, False)
@@ -129,7 +130,7 @@ def test_the_owner_is_notified_at_their_own_address_under_any_settings(
         session, lease = make_dead_session(inbox, owner="viewer")
     else:
         inbox.agent.session("s-0")
-        Agent.objects.update(owner=inbox.user("viewer"))
+        change_agents(Agent.objects.all(), owner=inbox.user("viewer"))
         session, lease = make_dead_session(inbox)
     assert tick() == 1
     assert [message.to for message in mail.outbox] == [["viewer@example.org"]]
