@@ -6,7 +6,7 @@ from uuid import UUID
 
 import orjson
 from django.contrib.auth.models import User
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from accounts.people import ensure_pseudonym
@@ -49,20 +49,20 @@ def is_unacknowledged(upto: int = MAX_POSITION) -> Q:
 
     That is a run without approval or during a stop. Entries above position `upto` do not count.
     """
-    acknowledged = Entry.objects.filter(
-        effect=OuterRef("effect"), kind=ACKNOWLEDGED_KIND, lane="system", position__lte=upto
-    )
-    last = Subquery(acknowledged.values("effect").annotate(last=Max("position")).values("last"))
-    ran = Entry.objects.filter(
+    ran = Q(kind="integrity.violation") & (
         Q(facts__endswith=violation_facts(UNPERMITTED)[1:])
-        | Q(facts__endswith=violation_facts(STOP_VIOLATION)[1:]),
-        effect=OuterRef("id"),
-        kind="integrity.violation",
-        lane="system",
-        position__lte=upto,
-        position__gt=Coalesce(last, 0),
+        | Q(facts__endswith=violation_facts(STOP_VIOLATION)[1:])
     )
-    return Q(Exists(ran), violates=True)
+    # The kinds are no conditions of the rows: PostgreSQL would join all violations of a project to
+    # all of its effects that violate. So it reads the few entries of each such effect, once.
+    entries_of_effect = Entry.objects.filter(
+        effect=OuterRef("id"), lane="system", position__lte=upto
+    ).order_by()
+    last = entries_of_effect.values("effect").annotate(
+        ran=Max("position", filter=ran),
+        acknowledged=Max("position", filter=Q(kind=ACKNOWLEDGED_KIND)),
+    )
+    return Q(Exists(last.filter(ran__gt=Coalesce("acknowledged", 0))), violates=True)
 
 
 def query_unacknowledged(project: UUID) -> "QuerySet[Effect]":

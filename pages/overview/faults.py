@@ -260,23 +260,31 @@ def _list_jobs(jobs: Iterable[JobState]) -> Iterable[Fault]:
             )
 
 
-def _fetch_union(parts: dict[str, "QuerySet[Any]"], loops: "QuerySet[Any]") -> list[Any]:
+class _Cases(NamedTuple):
+    """The rows of a kind, and the same with the columns of a NewestCase."""
+
+    rows: "QuerySet[Any]"
+    newest: "QuerySet[Any]"
+
+
+def _fetch_union(parts: dict[str, _Cases], loops: _Cases) -> list[Any]:
     """Return the newest row of each part with its count, and the rows of `loops`. One query.
 
     The parts have the same columns. Django does not combine them on SQLite, where a part may have
     no order and limit of its own.
     """
     texts, parameters = [], []
-    for kind, rows in parts.items():
-        counted = rows.order_by().annotate(one=Value(1)).values("one")[: MAX_COUNT + 1]
+    for kind, (rows, newest) in parts.items():
+        # Counted without those columns, whose joins would fetch every row.
+        counted = rows.order_by().values(one=Value(1))[: MAX_COUNT + 1]
         count_sql, count_values = counted.query.sql_with_params()
-        newest_sql, newest_values = rows[:1].query.sql_with_params()
+        newest_sql, newest_values = newest[:1].query.sql_with_params()
         texts.append(
             f"SELECT '{kind}' AS kind, (SELECT count(*) FROM ({count_sql}) AS counted), newest.*"
             f" FROM ({newest_sql}) AS newest"
         )
         parameters += [*count_values, *newest_values]
-    loops_sql, loop_values = loops.query.sql_with_params()
+    loops_sql, loop_values = loops.newest.query.sql_with_params()
     texts.append(f"SELECT 'loop', repeated.* FROM ({loops_sql}) AS repeated")
     with connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(texts), [*parameters, *loop_values])
@@ -284,7 +292,7 @@ def _fetch_union(parts: dict[str, "QuerySet[Any]"], loops: "QuerySet[Any]") -> l
     return fetched
 
 
-def _select_columns(rows: "QuerySet[Any]", **columns: Any) -> "QuerySet[Any]":
+def _select_columns(rows: "QuerySet[Any]", **columns: Any) -> _Cases:
     """Select the columns of a NewestCase; `first` is a column before them."""
     typed = {
         "case_id": columns["id"],
@@ -294,11 +302,10 @@ def _select_columns(rows: "QuerySet[Any]", **columns: Any) -> "QuerySet[Any]":
         "case_at": Cast(columns["at_us"], BigIntegerField()),
     }
     first = {"case_count": columns["count"]} if "count" in columns else {}
-    selected: QuerySet[Any] = rows.annotate(**first, **typed).values_list(*first, *typed)
-    return selected
+    return _Cases(rows, rows.annotate(**first, **typed).values_list(*first, *typed))
 
 
-def _newest_effects(rows: "QuerySet[Effect]") -> "QuerySet[Any]":
+def _newest_effects(rows: "QuerySet[Effect]") -> _Cases:
     return _select_columns(
         rows.order_by("-opened_position"),
         id=F("id"),
@@ -309,7 +316,7 @@ def _newest_effects(rows: "QuerySet[Effect]") -> "QuerySet[Any]":
     )
 
 
-def _newest_sessions(project: UUID, now: int) -> "QuerySet[Any]":
+def _newest_sessions(project: UUID, now: int) -> _Cases:
     """Return the stalled sessions, each by its newest episode."""
     episodes = stuck_counts.query_stalled_episodes(project, now)
     newer = episodes.filter(session=OuterRef("session"), id__gt=OuterRef("id"))
@@ -323,7 +330,7 @@ def _newest_sessions(project: UUID, now: int) -> "QuerySet[Any]":
     )
 
 
-def _stopped_alerts(membership: Membership) -> "QuerySet[Any]":
+def _stopped_alerts(membership: Membership) -> _Cases:
     """Return the alerts that Gatebook stopped, of queries that this person may open."""
     rows = Alert.objects.filter(project=membership.project_id, stopped_at_us__isnull=False)
     visible = Q(query__owner=membership.user_id) | Q(query__shared=True)
@@ -337,7 +344,7 @@ def _stopped_alerts(membership: Membership) -> "QuerySet[Any]":
     )
 
 
-def _acknowledgements(project: UUID, since: int) -> "QuerySet[Any]":
+def _acknowledgements(project: UUID, since: int) -> _Cases:
     rows = Entry.objects.filter(
         IS_OF_A_RARE_KIND,
         project=project,
@@ -355,7 +362,7 @@ def _acknowledgements(project: UUID, since: int) -> "QuerySet[Any]":
     )
 
 
-def _failed_notifications(project: UUID) -> "QuerySet[Any]":
+def _failed_notifications(project: UUID) -> _Cases:
     """Return those of the latest notifications that failed for good, as their page lists them."""
     latest = notifications.load_latest_notifications(project).values("id")
     return _select_columns(
@@ -368,7 +375,7 @@ def _failed_notifications(project: UUID) -> "QuerySet[Any]":
     )
 
 
-def _repeated_calls(project: UUID, since: int) -> "QuerySet[Any]":
+def _repeated_calls(project: UUID, since: int) -> _Cases:
     """Return the calls that a session repeated most often, each by its latest effect."""
     calls = RepeatedOccurrence.objects.filter(IS_REPEATED, project=project, sort="call")
     later = RepeatedOccurrence.objects.filter(

@@ -10,7 +10,7 @@ from uuid import UUID
 from db import raw_sql
 from display.urls_of_rows import build_search_url
 from monitoring.effect_hours import HOUR_US
-from pages.overview.day_counts import COUNTED_POSITION, format_minute
+from pages.overview.day_counts import COUNTED_POSITION, IS_OF_A_RANGE, format_minute
 from sessions.models import ENDED
 
 MINUTE_US: Final = 60_000_000
@@ -25,8 +25,9 @@ WITH live AS (
   WHERE s.project_id = %s AND s.seen_at_us >= %s AND s.status NOT IN ({_ENDED})
   ORDER BY s.seen_at_us DESC, s.opened_position DESC LIMIT {SHOWN}
 ), beats AS (
-  SELECT e.session_id, e.received_us / {MINUTE_US} AS minute FROM live
-  JOIN ledger_effect e ON e.session_id = live.id AND e.received_us >= %s
+  SELECT e.session_id, e.received_us / {MINUTE_US} AS minute
+  FROM ledger_effect e
+  WHERE e.session_id IN (SELECT id FROM live) AND e.received_us >= %s AND e.{IS_OF_A_RANGE}
     AND e.opened_position >= coalesce((SELECT min(first_position) FROM monitoring_effecthour
       WHERE project_id = %s AND hour_us >= %s), {COUNTED_POSITION} + 1)
   GROUP BY 1, 2

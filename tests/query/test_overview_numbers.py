@@ -12,10 +12,12 @@ from django.test.utils import CaptureQueriesContext
 from db.clock import now_us
 from investigation.query import execute
 from journal.models import Entry
+from ledger import violations
 from ledger.models import Effect
 from monitoring.effect_hours import count_effect_hours
 from tests.api.api_client import new_key
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.plans import explained
 from tests.query.incident import Scenario
 from web.templatetags.gatebook import elapsed
 
@@ -107,6 +109,22 @@ def test_the_overview_reads_and_polls_cheaply(scenario: Scenario) -> None:
     assert client.get(poll[1], headers=headers).status_code == 204
     scenario.inbox.plan("newest", tool="file.read")
     assert b'<div id="overview"' in client.get(poll[1], headers=headers).content
+
+
+def test_counting_problems_reads_each_row_once(scenario: Scenario) -> None:
+    """A million effects have thousands of problems; whatever joins them is not in the counts."""
+    with explained() as plans:
+        read_board(scenario.inbox.organization.client("reviewer"))
+    query = next(sql for sql in plans if "'violation' AS kind" in sql)
+    counts = re.findall(r"\(SELECT count\(\*\) FROM \((.*?)\) AS counted\)", query)
+    problems = [text for text in counts if 'FROM "ledger_effect"' in text]
+    assert len(problems) == 3
+    assert not [text for text in problems if "JOIN" in text]
+    with explained() as plans:
+        assert violations.query_unacknowledged(scenario.inbox.project.id).count()
+    (plan,) = plans.values()
+    scans = re.findall(r"(?:Scan|SCAN|SEARCH)\b.*\b(?:journal_entry|U0)\b", plan)
+    assert len(scans) == 1, plan
 
 
 def test_runs_without_permission_are_acknowledged_with_name_and_reason(
