@@ -20,9 +20,10 @@ help: ## explain these words
 # The embedded PostgreSQL comes with the tools for tests.
 install: .venv/.runtime .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
 
-demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work in it (PORT=… changes the port)
+demo: install ## run Gatebook on http://127.0.0.1:8000 with a sample project and a demo agent (PORT=… changes the port)
 	@$(BIN)/python manage.py setup && $(BIN)/python manage.py load_tools --unless-declared evaluation/demo_tools.yaml && \
 		$(BIN)/python manage.py load_policies --unless-active evaluation/demo_policies.yaml --activate enforce && \
+		$(BIN)/python manage.py load_sample --unless-loaded && \
 		exec $(BIN)/python -m config.supervisor --demo $(BIN)/python -m evaluation.demo.agent --killed
 
 run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/

@@ -75,11 +75,15 @@ def retire_sample(project: Project, *, actor: str) -> None:
     _rename_sample(project, f"{HIDDEN_SAMPLE}removed {project.id.hex[-8:]}", actor)
 
 
+def query_samples() -> "QuerySet[Project]":
+    """Return all sample projects, also those that load or were removed."""
+    first, last = UUID(int=SAMPLE_IDS.start), UUID(int=SAMPLE_IDS.stop - 1)
+    return Project.objects.filter(id__gte=first, id__lte=last)
+
+
 def query_hidden_samples() -> "QuerySet[Project]":
     """Return the sample projects that load or were removed."""
-    first, last = UUID(int=SAMPLE_IDS.start), UUID(int=SAMPLE_IDS.stop - 1)
-    samples = Project.objects.filter(id__gte=first, id__lte=last)
-    return samples.filter(name__startswith=HIDDEN_SAMPLE)
+    return query_samples().filter(name__startswith=HIDDEN_SAMPLE)
 
 
 def _rename_sample(project: Project, name: str, actor: str) -> None:

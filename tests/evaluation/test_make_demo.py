@@ -56,6 +56,7 @@ class Demo(Served):
             "setup",
             "load_tools",
             "load_policies",
+            "load_sample",
         ]
         output = ""
         for command in commands:

@@ -4,11 +4,12 @@ from collections import Counter
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.db.models import Min
 from django.urls import reverse
 
 from accounts.models import SAMPLE_IDS, AgentToken, Membership, Project
-from accounts.projects import query_hidden_samples
+from accounts.projects import query_hidden_samples, query_samples
 from approvals.models import Gate
 from db.clock import is_simulated, now_us
 from journal.models import Body, Entry
@@ -50,7 +51,10 @@ def test_a_sample_is_loaded_marked_and_removed(organization: Organization) -> No
     assert find_samples(person) == [sample]
     assert "Sample:" in browser.get(reverse("inbox")).content.decode()
 
+    call_command("load_sample", unless_loaded=True)
     browser.post(reverse("remove_sample"), {"do": "remove"})
+    call_command("load_sample", unless_loaded=True)  # what was removed does not come back
+    assert list(query_samples()) == [sample]
     assert not Membership.objects.filter(project=sample).exists()
     assert list(query_hidden_samples()) == [sample]
     left = Body.objects.filter(entry__project=sample.id).exclude(
@@ -58,6 +62,15 @@ def test_a_sample_is_loaded_marked_and_removed(organization: Organization) -> No
     )
     assert not left.exists()
     assert written.count() > effects.count()
+
+
+def test_the_command_says_whom_it_needs(organization: Organization) -> None:
+    with pytest.raises(CommandError, match="There is no person called 'nobody'"):
+        call_command("load_sample", administrator="nobody")
+    User.objects.update(is_active=False)
+    with pytest.raises(CommandError, match="Name a person with --administrator"):
+        call_command("load_sample", unless_loaded=True)
+    assert not query_samples().exists()
 
 
 def test_only_samples_can_be_removed(organization: Organization) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py load_sample --administrator USER`: create the sample project."""
+"""`manage.py load_sample`: create the sample project."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from pages.sample.sample_project import find_samples, load_sample
+from accounts.projects import query_samples
+from pages.sample.sample_project import load_sample
 
 
 class Command(BaseCommand):
@@ -16,15 +17,30 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # they check code, and take half of the start-up
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--administrator", required=True, metavar="USER", help="a person")
         parser.add_argument(
-            "--unless-loaded", action="store_true", help="do nothing if the person has one"
+            "--administrator",
+            metavar="USER",
+            help="a person; the default is the first administrator of a project",
+        )
+        parser.add_argument(
+            "--unless-loaded",
+            action="store_true",
+            help="do nothing if a sample was loaded before, even if it was removed since",
         )
 
     def handle(self, *args: Any, **options: Any) -> str:
-        user = User.objects.filter(username=options["administrator"]).first()
-        if user is None:
-            raise CommandError(f"There is no person called {options['administrator']!r}.")
-        if options["unless_loaded"] and find_samples(user):
+        if options["unless_loaded"] and query_samples().exists():
             return ""
+        username = options["administrator"]
+        if username:
+            user = User.objects.filter(username=username).first()
+            if user is None:
+                raise CommandError(f"There is no person called {username!r}.")
+        else:
+            administrators = User.objects.filter(is_active=True, memberships__role="administrator")
+            user = administrators.order_by("id").first()
+            if user is None:
+                raise CommandError(
+                    "No project has an administrator. Name a person with --administrator."
+                )
         return f"Sample project {load_sample(user).name} loaded."
