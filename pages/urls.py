@@ -18,7 +18,7 @@ from pages.people import views as people_views
 from pages.sample import views as sample_views
 from pages.search import alert_views, case_views, export_views, question_views, saved_query_views
 from pages.search import views as search_views
-from pages.sessions import resume_views, state_views
+from pages.sessions import resume_views
 from pages.sessions import views as sessions_views
 from pages.stuck import views as stuck_views
 from pages.tools import views as tools_views
@@ -48,13 +48,15 @@ urlpatterns = [
     path("sessions/<uuid:session>/tasks/", sessions_views.session_tasks, name="session_tasks"),
     path(
         "sessions/<uuid:session>/decisions/",
-        state_views.session_decisions,
+        sessions_views.session_decisions,
         name="session_decisions",
     ),
     path(
-        "sessions/<uuid:session>/handoffs/", state_views.session_handoffs, name="session_handoffs"
+        "sessions/<uuid:session>/handoffs/",
+        sessions_views.session_handoffs,
+        name="session_handoffs",
     ),
-    path("sessions/<uuid:session>/state/", state_views.session_state, name="session_state"),
+    path("sessions/<uuid:session>/state/", sessions_views.session_state, name="session_state"),
     path(
         "sessions/<uuid:session>/artifacts/",
         sessions_views.session_artifacts,

@@ -32,7 +32,8 @@ from web.untrusted_text import format_markup
 
 STALE_FORM: Final = Refusal(
     "stale_view",
-    "This form is more than 12 hours old or belongs to someone else. Check this page, then answer.",
+    "The form to resolve this effect is more than 12 hours old or belongs to someone else."
+    " Check this page, then answer.",
 )
 DRAFT_GONE: Final = Refusal("stale_view", confirmation.DRAFT_GONE)
 _FIELD_OF: Final = {

@@ -1,4 +1,4 @@
-"""Session list, session page with timeline, and the longer lists of a session."""
+"""Session list, session page with timeline, and the longer lists and stored state of a session."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -11,6 +11,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
+from db import long_numbers
 from db.clock import now_us
 from display import display_state, effect_table, keyset_pagination
 from display.page_params import PagePlace, parse_number, parse_page_place
@@ -21,12 +22,11 @@ from ledger import stops as ledger_stops
 from pages.history import views
 from pages.incidents import data
 from pages.sessions import data as sessions_data
-from pages.sessions import filters, summary, triage
-from pages.sessions import handoff_facts as sessions_handoffs
+from pages.sessions import filters, handoff_facts, summary, triage
 from pages.timeline import clock_skew, lanes
 from pages.timeline import views as lanes_views
 from recovery import detectors, liveness, resume
-from sessions import handoffs
+from sessions import checkpoints, decisions, facts, handoffs
 from sessions.models import ITEM_STATES, Session
 
 SIZE: Final = 50
@@ -128,9 +128,7 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
         "controls": detectors.active_findings(row, now, handoff)
         if row.controls_fired or handoff
         else [],
-        "handoff": sessions_handoffs.handoffs_for_page([handoff])[0]
-        if handoff is not None
-        else None,
+        "handoff": handoff_facts.handoffs_for_page([handoff])[0] if handoff is not None else None,
         "questions": summary.answer_summary_questions(row, shown_timeline["counts"], answer),
         "may_resolve": is_active_project and has_role(request.membership, "operator"),
         "may_export": is_active_project and has_role(request.membership, "operator"),
@@ -208,6 +206,64 @@ def session_artifacts(request: MemberRequest, session: UUID) -> HttpResponse:
 
 @require_safe
 @member_required
+def session_decisions(request: MemberRequest, session: UUID) -> HttpResponse:
+    """List decisions and how they ended, newest first; `open=1` only unfinished."""
+    session_row = _load_session_or_404(request, session)
+    place = parse_page_place(request.GET, ("open",))
+    rows = decisions.query_decisions(session_row, open_only=request.GET.get("open") == "1")
+    page = keyset_pagination.load_keyset_page(rows, SIZE, place.window)
+    rows_shown = [decisions.decision_to_json(row) | {"row": row} for row in page.rows]
+    return render(
+        request,
+        "pages/sessions/decisions.html",
+        _list_context(session_row, page, place, decisions=rows_shown),
+    )
+
+
+@require_safe
+@member_required
+def session_handoffs(request: MemberRequest, session: UUID) -> HttpResponse:
+    """List the handoffs of a session, newest first."""
+    row = _load_session_or_404(request, session)
+    place = parse_page_place(request.GET, ())
+    page = keyset_pagination.load_keyset_page(handoffs.query_handoffs(row), SIZE, place.window)
+    return render(
+        request,
+        "pages/sessions/handoffs.html",
+        _list_context(row, page, place, handoffs=handoff_facts.handoffs_for_page(page.rows)),
+    )
+
+
+@require_safe
+@member_required
+def session_state(request: MemberRequest, session: UUID) -> HttpResponse:
+    """Show the stored checkpoints and the observed facts by source."""
+    session_row = _load_session_or_404(request, session)
+    place, now = parse_page_place(request.GET, ()), now_us()
+    page = keyset_pagination.load_keyset_page(
+        facts.query_observed_facts(session_row), SIZE, place.window
+    )
+    drifting = facts.load_conflicting_facts(
+        session_row, now, facts.load_fresh_facts(session_row, now)
+    )
+    rows_shown = [
+        facts.fact_to_json(row, now)
+        | {"value": _value_as_text(row, now), "drifts": row.name in drifting}
+        for row in page.rows
+    ]
+    stored_checkpoints = [
+        checkpoints.checkpoint_to_json(row, with_state=False)
+        for row in checkpoints.load_checkpoints(session_row)
+    ]
+    return render(
+        request,
+        "pages/sessions/state.html",
+        _list_context(session_row, page, place, facts=rows_shown, checkpoints=stored_checkpoints),
+    )
+
+
+@require_safe
+@member_required
 def task_page(request: MemberRequest, task: UUID) -> HttpResponse:
     """Show one task: its place in the tree and its items by state."""
     row = (
@@ -232,6 +288,18 @@ def task_page(request: MemberRequest, task: UUID) -> HttpResponse:
         "state": state,
     }
     return render(request, "pages/sessions/task.html", context)
+
+
+def _list_context(session: Session, page: Any, place: Any, **rows: Any) -> dict[str, Any]:
+    return {"agent_session": session, "page": page, "place": place, **rows}
+
+
+def _value_as_text(row: Any, now: int) -> str | None:
+    """Return a JSON value as one line of text; None if it was erased."""
+    if row.text is None:
+        return None
+    value = facts.fact_to_json(row, now)["value"]
+    return value if isinstance(value, str) else long_numbers.to_json_bytes(value).decode()
 
 
 def _load_below_timeline(row: Session) -> dict[str, Any]:
