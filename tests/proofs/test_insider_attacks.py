@@ -1,0 +1,270 @@
+"""More of what the owner of the database may try, each with the findings that name it.
+
+tests/proofs/test_insider.py has the cases of docs/how-to/insider.md. All attacks start from one
+sealed journal, and each is rolled back.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from django.db import transaction
+
+from db.ids import new_uuid7
+from journal import entries, erasures
+from journal.models import Entry
+from proofs.models import TreeHead
+from proofs.signed_note import format_head_text, sign_note
+from tests.journal.drafts import NOW_US, draft, new_project
+from tests.proofs.sealing import KEY, keep_head, reseal_entries, seal_entries, verify_here
+from tests.proofs.test_insider import (
+    OTHER_KEY,
+    change_entry,
+    cut_tree,
+    delete_entries,
+    list_places,
+    position_at,
+    run,
+)
+from tests.proofs.test_insider import head as head
+
+pytestmark = pytest.mark.django_db
+
+Place = tuple[str, str, int | None, int | None]
+ENTRY_7: Final = "UPDATE journal_entry SET {} WHERE position = %s"
+
+
+def change_column(assignment: str) -> Callable[[], None]:
+    """Return an attack that changes one column of the entry at log index 7."""
+    return lambda: change_rows(ENTRY_7.format(assignment), position_at(7))
+
+
+def change_rows(statement: str, *values: Any) -> None:
+    run(statement, *values)
+
+
+def exchange_bodies() -> None:
+    first, second = position_at(5), position_at(9)
+    for old, new in ((first, -1), (second, first), (-1, second)):
+        run("UPDATE journal_body SET entry_id = %s WHERE entry_id = %s", new, old)
+
+
+def exchange_places() -> None:
+    first, second = position_at(5), position_at(9)
+    for old, new in ((first, -1), (second, first), (-1, second)):
+        run("UPDATE proofs_sealedentry SET entry_id = %s WHERE entry_id = %s", new, old)
+
+
+def change_salt() -> None:
+    run("UPDATE journal_body SET salt = %s WHERE entry_id = %s", b"s" * 32, position_at(7))
+
+
+def drop_commitment() -> None:
+    run("DELETE FROM journal_body WHERE entry_id = %s", position_at(7))
+    run(ENTRY_7.format("body_commit = NULL"), position_at(7))
+
+
+def hide_erasure() -> None:
+    """Erase as the rules say, and then let the record name another entry."""
+    project, at = Entry.objects.values_list("project", "position").order_by("position")[7]
+    erasures.erase_body(project, at, reason="request 17", actor="p_1", now_us=NOW_US + 300)
+    seal_entries()
+    facts = f'{{"entry":{position_at(8)}}}'
+    run("UPDATE journal_entry SET facts = %s WHERE kind = 'erasure.executed'", facts)
+
+
+def delete_erasure() -> None:
+    """Erase as the rules say, and then delete the record."""
+    project, at = Entry.objects.values_list("project", "position").order_by("position")[7]
+    erasures.erase_body(project, at, reason="request 17", actor="p_1", now_us=NOW_US + 300)
+    seal_entries()
+    delete_entries(300, 301, with_seal=False)
+
+
+def claim_erasure() -> None:
+    """Delete a body, and let an agent's report claim that it was erased."""
+    project, at = Entry.objects.values_list("project", "position").order_by("position")[7]
+    claim = draft("claim", project=project, facts=f'{{"entry":{at}}}')
+    claim.kind = "erasure.executed"
+    entries.append_entries([claim], NOW_US + 300)
+    seal_entries()
+    run("DELETE FROM journal_body WHERE entry_id = %s", at)
+
+
+def write_head(size: int, root: bytes, key: Any, made_at_us: int) -> None:
+    """Sign a head and store it after all others."""
+    last = TreeHead.objects.order_by("-id").first()
+    assert last is not None
+    text = format_head_text(last.key_name, size, root, made_at_us)
+    TreeHead.objects.create(
+        id=last.id + 1,
+        size=size,
+        root=root,
+        made_at_us=made_at_us,
+        key_name=last.key_name,
+        key_id=last.key_id,
+        note=sign_note(text, [(last.key_name, key)]),
+    )
+
+
+def sign_again(key: Any, root: bytes = b"r" * 32) -> Callable[[], None]:
+    """Return an attack that signs another root of the same size."""
+
+    def attack() -> None:
+        last = TreeHead.objects.order_by("-id")[0]
+        write_head(last.size, root or bytes(last.root), key, last.made_at_us + 1)
+
+    return attack
+
+
+def exchange_notes() -> None:
+    notes = dict(TreeHead.objects.values_list("id", "note"))
+    first, second = sorted(notes)[:2]
+    run("UPDATE proofs_treehead SET note = %s WHERE id = %s", notes[second], first)
+    run("UPDATE proofs_treehead SET note = %s WHERE id = %s", notes[first], second)
+
+
+def cut_tile() -> None:
+    run('UPDATE proofs_tile SET hashes = substr(hashes, 1, 32) WHERE level = 0 AND "index" = 1')
+
+
+def forget_tail() -> None:
+    """Forget where the newest entries are in the tree, so that they look unsealed."""
+    run("DELETE FROM proofs_sealedentry WHERE log_index >= 290")
+
+
+def _list_columns() -> list[dict[str, Any]]:
+    rows = list(Entry.objects.order_by("position").values())
+    return [{name: value for name, value in row.items() if name != "txid"} for row in rows]
+
+
+def unseal_tail() -> None:
+    """Bring the tree back to an earlier head, but keep the entries to change them."""
+    kept = _list_columns()[256:300]
+    cut_tree(256)
+    for values in kept:
+        Entry.objects.create(**{**values, "body_commit": None, "facts": '{"n":-1}'})
+    seal_entries()
+
+
+def add_twin() -> None:
+    """Write an entry a second time, under a name of its own, and have it sealed."""
+    values = _list_columns()[7]
+    values |= {"position": position_at(299) + 1, "event_id": "twin"}
+    values |= {"received_us": NOW_US - 3_600_000_000, "body_commit": None}
+    Entry.objects.create(**values)
+    seal_entries()
+
+
+def drop_unsealed() -> None:
+    """Delete an entry within the second before its seal."""
+    project = new_project()
+    numbered = [draft(f"s{n}", project=project, producer_seq=n) for n in (1, 2, 3)]
+    results = entries.append_entries(numbered, NOW_US)
+    run("DELETE FROM journal_body WHERE entry_id = %s", results[1].position)
+    run("DELETE FROM journal_entry WHERE position = %s", results[1].position)
+    seal_entries()
+
+
+def add_unsealed() -> None:
+    entries.append_entries([draft("late", project=new_project())], NOW_US)
+
+
+def renumber() -> None:
+    for table, column in (
+        ("journal_entry", "position"),
+        ("journal_body", "entry_id"),
+        ("proofs_sealedentry", "entry_id"),
+    ):
+        run(f"UPDATE {table} SET {column} = {column} + 1000")
+
+
+def delete_heads() -> None:
+    run("DELETE FROM proofs_treehead WHERE size > 100")
+
+
+def rewrite_and_drop_receipts() -> None:
+    run("DELETE FROM proofs_anchor")
+    change_entry(7)
+    reseal_entries(KEY)
+
+
+TAIL: Final[Place] = ("unsealed_tail", "entry", None, None)
+CHANGED: Final[Place] = ("modified", "entry", 7, 7)
+GONE: Final[Place] = ("missing", "body", 7, 7)
+UNTRUSTED: Final[Place] = ("modified", "tree head", None, None)
+FORKED: Final[Place] = ("fork", "tree head", 0, 299)
+NOTHING: Final[set[Place]] = set()
+# What a kept head and an anchor add where the database alone looks whole.
+OUTSIDE: Final[set[Place]] = {FORKED, ("anchor_mismatch", "tree head", 0, 299)}
+# Title, the attack, and what the verifier names.
+ATTACKS: Final[tuple[tuple[str, Callable[[], None], set[Place]], ...]] = (
+    (
+        "backdate an entry",
+        change_column("received_us = received_us - 3600000000"),
+        {CHANGED, ("reordered", "entry", 7, 7)},
+    ),
+    ("another actor", change_column("actor = 'p_2'"), {CHANGED}),
+    ("another kind", change_column("kind = 'effect.denied'"), {CHANGED}),
+    ("another lane", change_column("lane = 'claim'"), {CHANGED}),
+    ("another key", change_column("id = 'other'"), {CHANGED}),
+    ("another project", change_column(f"project = '{new_uuid7().hex}'"), {CHANGED}),
+    ("into a session", change_column(f"session = '{new_uuid7().hex}'"), {CHANGED}),
+    ("another number", change_column("producer_seq = 9"), {CHANGED}),
+    ("drop a commitment with its body", drop_commitment, {CHANGED}),
+    (
+        "exchange two bodies",
+        exchange_bodies,
+        {("modified", "body", 5, 5), ("modified", "body", 9, 9)},
+    ),
+    ("change a salt", change_salt, {("modified", "body", 7, 7)}),
+    (
+        "exchange two places in the tree",
+        exchange_places,
+        # The entry between them stands before one that was sealed earlier.
+        {("reordered", "entry", 5, 5), ("reordered", "entry", 6, 6), ("reordered", "entry", 9, 9)},
+    ),
+    (
+        "let an erasure name another entry",
+        hide_erasure,
+        {GONE, ("modified", "entry", 300, 300)},
+    ),
+    ("delete the record of an erasure", delete_erasure, {GONE, ("missing", "entry", 300, 300)}),
+    ("claim an erasure as an agent", claim_erasure, {GONE}),
+    ("sign another root with the stolen key", sign_again(KEY), {FORKED}),
+    ("sign another root with a new key", sign_again(OTHER_KEY), {FORKED, UNTRUSTED}),
+    ("sign the true root with a new key", sign_again(OTHER_KEY, b""), {UNTRUSTED}),
+    ("exchange the notes of two heads", exchange_notes, {UNTRUSTED}),
+    ("cut a tile", cut_tile, {("missing", "tile", 257, 299)}),
+    (
+        "delete all tiles",
+        lambda: change_rows("DELETE FROM proofs_tile"),
+        {("missing", "tile", 0, 255), ("missing", "tile", 256, 299)},
+    ),
+    ("forget where the tail is sealed", forget_tail, {("missing", "entry", 290, 299), TAIL}),
+    ("write an entry twice", add_twin, {("reordered", "entry", 300, 300)}),
+    ("delete before the seal", drop_unsealed, {("producer_gap", "sequence", None, None)}),
+    ("leave an entry unsealed", add_unsealed, {TAIL}),
+    ("write the tail again from an older tree", unseal_tail, OUTSIDE),
+    ("rewrite all and drop the receipts", rewrite_and_drop_receipts, OUTSIDE),
+    # Positions are not sealed, and a head proves all of those before it.
+    ("renumber all positions", renumber, NOTHING),
+    ("delete the newest heads", delete_heads, NOTHING),
+)
+
+
+def test_every_attack_is_named(head: TreeHead) -> None:
+    kept, anchored = keep_head(head), keep_head(head, "anchor")
+    wrong = []
+    for title, attack, expected in ATTACKS:
+        with transaction.atomic():
+            attack()
+            shown = list_places(verify_here([kept, anchored] if expected is OUTSIDE else []))
+            if expected is OUTSIDE and list_places(verify_here()):
+                wrong.append(f"{title}: the database alone names it")
+            transaction.set_rollback(True)
+        if set(shown) != expected:
+            wrong.append(f"{title}: {shown}")
+    if wrong:
+        pytest.fail("\n".join(wrong))
+    assert verify_here([kept, anchored]).counts == {"ok": 300}
