@@ -88,7 +88,8 @@ class OwnPasswordMiddleware(_Middleware):
 
 def _open_to_all() -> tuple[str, ...]:
     """Return the paths that anybody may open; they show nothing of any project."""
-    return "/healthz", "/readyz", *(reverse(name) for name in ("password", "sign_in", "sign_out"))
+    pages = (reverse(name) for name in ("password", "sign_in", "sign_out"))
+    return "/healthz", "/readyz", "/metrics", *pages
 
 
 class BusyMiddleware(_Middleware):

@@ -224,7 +224,7 @@ SESSION_COOKIE_NAME = "__Host-gatebook" if HTTPS else "gatebook"
 CSRF_COOKIE_NAME = "__Host-gatebook-csrf" if HTTPS else "gatebook-csrf"
 CSRF_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 SECURE_HSTS_SECONDS = 365 * 24 * 60 * 60 if HTTPS else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
 # The operator decides whether HSTS covers other hosts and a browser's preload list.

@@ -9,6 +9,7 @@ from proofs.verifier import verifier_download
 urlpatterns = [
     path("healthz", health.healthz),
     path("readyz", health.readyz),
+    path("metrics", health.metrics),
     path("proofs/gatebook-verify.py", verifier_download.verifier_file, name="verifier_file"),
     path("docs/api/", meta.show_api_page, name="api"),
     path("", include("accounts.urls")),

@@ -1,4 +1,4 @@
-"""Health endpoints /healthz and /readyz in plain text for machines."""
+"""Health endpoints /healthz, /readyz and /metrics in plain text for machines."""
 
 import os
 
@@ -35,6 +35,36 @@ def readyz(request: HttpRequest) -> HttpResponse:
     if reason:
         return _text_response(f"not ready: {reason}", 503)
     return _text_response("\n".join(_ready_lines()), 200)
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Answer with the seal's lag and the jobs' state, in the text format of Prometheus.
+
+    It says what /readyz says, in numbers: nothing of any project.
+    """
+    try:
+        jobs, lag = job_heartbeats.load_lateness(), seal_lag.load_seal_lag()
+    except (DatabaseError, InterfaceError):
+        return _text_response("not ready: the database does not answer", 503)
+    troubled = [(job.name, int(job.in_trouble)) for job in jobs if job.ago_us is not None]
+    lines = [
+        *_metric_head("seal_lag_seconds", "Age of the oldest entry that is not sealed."),
+        f"gatebook_seal_lag_seconds {lag.age_us / 1_000_000:.6f}",
+        *_metric_head("seal_late", "Whether the seal is later than an operator should accept."),
+        f"gatebook_seal_late {int(lag.is_late)}",
+        *_metric_head("sealed_entries", "Size of the tree."),
+        f"gatebook_sealed_entries {lag.size}",
+        *_metric_head("job_in_trouble", "Whether a job is late or its last run failed."),
+        *(f'gatebook_job_in_trouble{{job="{name}"}} {value}' for name, value in troubled),
+    ]
+    response = _text_response("\n".join(lines), 200)
+    response.headers["Content-Type"] = "text/plain; version=0.0.4; charset=utf-8"
+    return response
+
+
+def _metric_head(name: str, meaning: str) -> tuple[str, str]:
+    return f"# HELP gatebook_{name} {meaning}", f"# TYPE gatebook_{name} gauge"
 
 
 def _ready_lines() -> list[str]:

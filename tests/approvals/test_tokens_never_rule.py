@@ -24,7 +24,7 @@ APP_LABELS: Final = ("agent_sessions", "ledger", "approvals", "auth")
 # What an agent may do for itself: read, and withdraw its own requests.
 OF_AGENTS: Final = {"gates", "gates/wait", "gates/<gate:gate>", "gates/<gate:gate>/cancel"}
 OPEN_TO_ALL: Final = {
-    *("healthz", "readyz", "help/", "help/glossary/", "sign-in/", "sign-out/"),
+    *("healthz", "readyz", "metrics", "help/", "help/glossary/", "sign-in/", "sign-out/"),
     "proofs/gatebook-verify.py",
     "connect/claim/",  # of the command `gatebook connect`, which has a secret of its own
 }

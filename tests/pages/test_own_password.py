@@ -25,7 +25,7 @@ from tests.pages.people import PASSWORD, Organization
 from tests.pages.test_people_passwords import SHOWN, reset
 
 NEW = "orbit-lantern-slate-43"
-OPEN = {"healthz", "readyz", "sign-in/", "sign-out/", "settings/password/"}
+OPEN = {"healthz", "readyz", "metrics", "sign-in/", "sign-out/", "settings/password/"}
 
 
 def routes(patterns: Any = urlpatterns, before: str = "") -> Iterator[tuple[str, URLPattern]]:

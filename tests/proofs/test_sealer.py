@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from django.db import connection, connections, transaction
+from django.test import Client
 
 from db import raw_sql
 from journal import entries
@@ -200,6 +201,23 @@ def test_an_entry_that_waits_too_long_fails_the_job(
     assert len(waits) == 3, "a run goes on while entries wait"
     heartbeat = JobHeartbeat.objects.get(name="seal")
     assert heartbeat.error == "SealLagError"
+    numbers = read_metrics()
+    assert numbers["gatebook_seal_lag_seconds"] > 10
+    assert (numbers["gatebook_seal_late"], numbers["gatebook_sealed_entries"]) == (1, 0)
+    assert numbers['gatebook_job_in_trouble{job="seal"}'] == 1
+    monkeypatch.undo()
+    sealer.seal_journal()
+    numbers = read_metrics()
+    assert (numbers["gatebook_seal_lag_seconds"], numbers["gatebook_seal_late"]) == (0, 0)
+    assert numbers["gatebook_sealed_entries"] == 1
+
+
+def read_metrics() -> dict[str, float]:
+    """Read /metrics as Prometheus does: one name and one number a line."""
+    answer = Client().get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 def test_a_run_stays_while_entries_arrive_and_ends_when_asked(committed: None) -> None:
