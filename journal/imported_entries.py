@@ -41,6 +41,11 @@ def is_imported_source(source: str) -> bool:
     return source.startswith(_PREFIX)
 
 
+def read_bundle_prefix(source: str) -> str:
+    """Return the beginning that the sources of all entries of the same bundle have."""
+    return source[: len(_PREFIX) + 9]  # 8 hex digits and a colon
+
+
 def original_received_us(source: str, facts: str, received_us: int) -> int:
     """Return when an entry was received, for an imported one at its origin."""
     return (

@@ -6,7 +6,11 @@ itself to a reader who compares the key with one that they got another way.
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+from uuid import UUID
 
+import orjson
+
+from journal import imported_entries
 from journal.models import Entry
 from proofs.inclusion import PathBuilder, load_first_head, preload_tiles
 from proofs.leaf import LEAF_FIELDS, build_leaf
@@ -94,7 +98,7 @@ def read_leaf_values(entry: Entry) -> dict[str, Any]:
 def load_erasing_entries(erased: Sequence[Entry]) -> dict[int, Entry]:
     """Return the entry that records the erasure or expiry of each of these, by position.
 
-    Two queries for 500 of them.
+    Two queries for 500 of them, and one for each bundle that some were imported from.
     """
     executed: dict[int, Entry] = {}
     for start in range(0, len(erased), 500):
@@ -107,9 +111,31 @@ def load_erasing_entries(erased: Sequence[Entry]) -> dict[int, Entry]:
             facts__in=list(facts),
         )
         executed |= {facts[row.facts]: row for row in rows.select_related("body")}
+        executed |= _load_imported_erasures(
+            [entry for entry in part if imported_entries.is_imported_source(entry.source)]
+        )
         expired = {
             entry.position: entry.erasure.expired_by for entry in part if entry.erasure.expired_by
         }
         named = Entry.objects.select_related("body").in_bulk(set(expired.values()))
         executed |= {at: named[by] for at, by in expired.items() if by in named}
+    return executed
+
+
+def _load_imported_erasures(erased: Sequence[Entry]) -> dict[int, Entry]:
+    """Return the imported entry that records each erasure: it names the position at its origin."""
+    places: dict[tuple[UUID, str], dict[int, int]] = {}
+    for entry in erased:
+        bundle = imported_entries.read_bundle_prefix(entry.source)
+        origin = int(orjson.loads(entry.facts)["origin"]["position"])
+        places.setdefault((entry.project, bundle), {})[origin] = entry.position
+    executed: dict[int, Entry] = {}
+    for (project, bundle), positions in places.items():
+        rows = Entry.objects.filter(
+            project=project, kind="erasure.executed", lane="system", source__startswith=bundle
+        )
+        for row in rows.select_related("body"):
+            at = positions.get(orjson.loads(row.facts).get("entry"))
+            if at is not None:
+                executed[at] = row
     return executed

@@ -1964,9 +1964,14 @@ def verify_document(
         report.notes.append("The signature of the tree head was not checked (--no-signatures).")
     names_erased = {row.get("log_index"): row for row in erased if isinstance(row, dict)}
     seen: set[int] = set()
+    unrecorded = _find_unrecorded(entries, names_erased)
     for row in entries:
-        _verify_document_entry(row, head, names_erased, seen, report)
-    _check_erasures(entries, names_erased, report)
+        _verify_document_entry(row, head, names_erased, unrecorded, seen, report)
+    for index in sorted(unrecorded - seen, key=str):
+        detail = "the file names an erasure of an entry that is not in it"
+        report.add(
+            Finding("missing", "entry", detail, position=names_erased[index].get("position"))
+        )
     report.facts |= {
         "origin": head.origin,
         "size": head.size,
@@ -1980,7 +1985,12 @@ def verify_document(
 
 
 def _verify_document_entry(
-    row: Any, head: Head, erased: dict[Any, Any], seen: set[int], report: Report
+    row: Any,
+    head: Head,
+    erased: dict[Any, Any],
+    unrecorded: set[Any],
+    seen: set[int],
+    report: Report,
 ) -> None:
     try:
         index, leaf = row["log_index"], row["entry"]
@@ -2015,6 +2025,9 @@ def _verify_document_entry(
     if text is not None:
         detail = "its text or salt is not what the entry commits to"
         report.add(Finding("modified", "body", detail, index, index, position, kind))
+    elif index in unrecorded:
+        detail = "the file names an erasure, but no entry in it records that it was executed"
+        report.add(Finding("missing", "body", detail, index, index, position, kind))
     elif index in erased:
         detail = "the body was erased, as an entry records"
         report.add(Finding("erased", "body", detail, index, index, position, kind))
@@ -2025,23 +2038,28 @@ def _verify_document_entry(
         report.add(Finding("missing", "body", detail, index, index, position, kind))
 
 
-def _check_erasures(entries: Sequence[Any], erased: dict[Any, Any], report: Report) -> None:
-    """Check that each erasure is recorded by a proved entry of the file."""
-    executed: dict[int, set[int]] = {}
-    expired: dict[int, list[tuple[int, int]]] = {}
+def _find_unrecorded(entries: Sequence[Any], erased: dict[Any, Any]) -> set[Any]:
+    """Return the indexes of erasures that no entry of the file records."""
+    executed: dict[int, set[str]] = {}
+    expired: dict[int, ExpiredNames] = {}
+    names: dict[int, str] = {}
     for row in entries:
         with contextlib.suppress(KeyError, TypeError):
-            leaf = row["entry"]
+            leaf, index = row["entry"], row["log_index"]
+            source, facts = leaf["source"], leaf["facts"]
+            names[index] = name_erased_entry(source, facts, row["position"])
             if leaf["kind"] == "erasure.executed" and leaf["lane"] == "system":
-                executed[row["log_index"]] = set(read_erased_positions(leaf["facts"]))
+                bundle = read_bundle(source)
+                executed[index] = {f"{bundle}{at}" for at in read_erased_positions(facts)}
             elif leaf["kind"] == "retention.expired" and leaf["lane"] == "system":
-                expired[row["log_index"]] = read_expired_runs(leaf["facts"])
+                expired[index] = ExpiredNames(read_expiries(source, facts, row["position"]))
+    unrecorded: set[Any] = set()
     for index, row in erased.items():
-        at, runs = row.get("position"), expired.get(row.get("by"), ())
-        is_expired = any(first <= at <= last for first, last in runs if isinstance(at, int))
-        if at not in executed.get(row.get("by"), ()) and not is_expired:
-            detail = "the file names an erasure, but no entry in it records that it was executed"
-            report.add(Finding("missing", "body", detail, index, index, row.get("position")))
+        by, name = row.get("by"), names.get(index, "")
+        is_expired = by in expired and bool(name) and expired[by].find_entry(name) is not None
+        if name not in executed.get(by, ()) and not is_expired:
+            unrecorded.add(index)
+    return unrecorded
 
 
 _SAME: Final = (

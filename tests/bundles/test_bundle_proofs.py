@@ -10,6 +10,7 @@ import orjson
 import pytest
 from django.core.management import CommandError, call_command
 
+from investigation.bundles import zip_writer
 from proofs import signing_keys
 from proofs.signed_note import format_verifier_key
 from proofs.verifier import gatebook_verify
@@ -91,6 +92,23 @@ def test_a_bundle_proves_its_entries_to_a_stranger(origin: Origin, tmp_path: Pat
     report = verify_here()  # also of the archive, where positions are others
     assert report.counts["erased"] == 2
     assert {"missing", "modified"}.isdisjoint(report.counts), report.findings
+    imported = tmp_path / "imported.zip"
+    zip_writer.write_bundle(Session.objects.get(project__archive=True), imported)
+    report, _ = gatebook_verify.verify_bundle(imported, [pinned])
+    assert report.counts["erased"] == 1, "the imported entry names the position at its origin"
+    assert not report.is_broken, report.findings
+    files = members(imported.read_bytes())
+    document = orjson.loads(files["proof.json"])
+    document["entries"] = [
+        row for row in document["entries"] if row["log_index"] != document["erased"][0]["by"]
+    ]
+    lacking = {**files, "proof.json": orjson.dumps(document)}
+    report, _ = gatebook_verify.verify_bundle(
+        packed(summed(lacking), tmp_path / "lacking.zip"), [pinned]
+    )
+    assert report.counts["missing"] == 1, report.findings
+    assert "erased" not in report.counts
+    assert "no entry in it records that it was executed" in report.findings[0].detail
 
 
 def test_entries_that_wait_for_their_seal_are_counted(origin: Origin, tmp_path: Path) -> None:
