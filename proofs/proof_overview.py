@@ -15,12 +15,16 @@ HEADS_PER_PAGE: Final = 20
 MAX_COUNTED: Final = 10_000
 HEAD_LATE_US: Final = 7_200_000_000  # a head is made every hour, also when nothing happens
 
+# The range has two ends: above one position that it does not know PostgreSQL expects a third of all
+# entries, and would read the whole journal for them.
 _SEAL: Final = f"""
 SELECT sealed.log_index, sealed.position, last.position,
-  (SELECT received_us FROM journal_entry WHERE position > coalesce(sealed.position, 0)
+  (SELECT received_us FROM journal_entry
+    WHERE position > coalesce(sealed.position, 0) AND position <= last.position
     ORDER BY position LIMIT 1),
   (SELECT count(*) FROM (SELECT 1 FROM journal_entry
-    WHERE position > coalesce(sealed.position, 0) LIMIT {MAX_COUNTED + 1}) AS waiting)
+    WHERE position > coalesce(sealed.position, 0) AND position <= last.position
+    LIMIT {MAX_COUNTED + 1}) AS waiting)
 FROM (SELECT max(position) AS position FROM journal_entry) AS last
 LEFT JOIN (SELECT log_index, entry_id AS position FROM proofs_sealedentry
   ORDER BY log_index DESC LIMIT 1) AS sealed ON 1 = 1

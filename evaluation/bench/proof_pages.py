@@ -21,6 +21,7 @@ from evaluation.bench.report import Report, percentile
 from evaluation.bench.workload import Writer
 
 PROOF_BAR_MS: Final = 60.0
+SEAL_BAR_MS: Final = 60.0
 WARM_READS: Final = 5
 SEED_EFFECTS: Final = 300
 STRIDE: Final = 382_813  # a prime
@@ -47,7 +48,7 @@ def measure(report: Report, installation: Installation, *, entries: int, reads: 
         if shown is None or int(re.sub(rb"\D", b"", shown[1])) < last:
             raise RuntimeError("the journal is not sealed")
         first = last - entries + 1
-        for name, bar in (("proof page", PROOF_BAR_MS), ("seal page", None)):
+        for name, bar in (("proof page", PROOF_BAR_MS), ("seal page", SEAL_BAR_MS)):
             spent, cpu_s = [], 0.0
             for number in range(WARM_READS + reads):
                 # Spread over the journal, in no order.
