@@ -69,15 +69,10 @@ def test_a_denial_is_final_and_has_a_reason(
     assert (done, len(gates)) == ([], 1)
 
 
-def test_a_client_follows_a_request_that_was_made_again_and_reads_its_comments(
-    live_server_process: Server, token: str
-) -> None:
-    server = live_server_process
-
-    def waiting(why: str, details: dict[str, Any]) -> None:
-        if why == "gate":
-            server.run(
-                f"""
+def deny_again(server: Server, gate: str, username: str) -> None:
+    """Approve a gate, take that back, comment on the new request and deny it."""
+    server.run(
+        f"""
 from django.db import transaction
 from accounts.models import Membership
 from approvals.gates.comments import write_comment
@@ -86,9 +81,9 @@ from approvals.voting import undo, votes
 from approvals.voting.votes import ShownGate
 from approvals.voting.warned_proof import list_warnings, load_request_checks
 from db.clock import now_us
-gate = Gate.objects.get(id="{details["gate"]["id"]}")
+gate = Gate.objects.get(id="{gate}")
 member = Membership.objects.select_related("project", "user").get(
-    project=gate.project, user__username="peopled-pilot")
+    project=gate.project, user__username="{username}")
 def vote(gate, answer):
     warnings = list_warnings(load_request_checks(gate, gate.effect))
     shown = ShownGate(gate.version, gate.digest, "0" * 64, True, now_us(), warnings)
@@ -100,7 +95,17 @@ with transaction.atomic():
 write_comment(again, member, "Use the other branch.")
 vote(again, "deny")
 """
-            )
+    )
+
+
+def test_a_client_follows_a_request_that_was_made_again_and_reads_its_comments(
+    live_server_process: Server, token: str
+) -> None:
+    server = live_server_process
+
+    def waiting(why: str, details: dict[str, Any]) -> None:
+        if why == "gate":
+            deny_again(server, details["gate"]["id"], "peopled-pilot")
 
     client = gatebook.Client(server.url, token, on_wait=waiting)
     with (

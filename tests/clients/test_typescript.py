@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from gatebook_client.effect_keys import compute_call_digest, effect_key
 
+from tests.client.test_people import deny_again
 from tests.config.server import ROOT, Server
 from tests.evaluation.test_demo_agent import POLICY, a_project, rule
 
@@ -31,6 +32,7 @@ tools:
   probeable: {class: probeable, request_lifetime_s: 1}
   opaque: {class: opaque}
 """
+REFUSED = {"error": "PermissionRefused", "message": "not today", "comments": []}
 CALLS: list[tuple[str, Any, list[str]]] = [
     ("mail.send", {"to": "ada"}, []),
     ("mail.send", {}, []),
@@ -142,11 +144,9 @@ def run_program(node: Path, environment: dict[str, str], *words: str) -> tuple[i
     ("answer", "expected"),
     [
         ("approve", {"done": "acknowledged", "attempt": 1}),
-        ("deny", {"error": "PermissionRefused", "status": "denied", "message": "not today"}),
-        (
-            "request_changes",
-            {"error": "PermissionRefused", "status": "changes_requested", "message": "not today"},
-        ),
+        ("deny", REFUSED | {"status": "denied"}),
+        ("request_changes", REFUSED | {"status": "changes_requested"}),
+        ("undo", REFUSED | {"status": "denied", "comments": ["Use the other branch."]}),
     ],
 )
 def test_it_waits_for_people_and_obeys_them(
@@ -172,7 +172,10 @@ def test_it_waits_for_people_and_obeys_them(
             assert process.stdout is not None
             gate = json.loads(process.stdout.readline())["gate"]
             assert not world.exists()
-            rule(live_server_process, gate, f"{project}-pilot", answer, "not today")
+            if answer == "undo":
+                deny_again(live_server_process, gate, f"{project}-pilot")
+            else:
+                rule(live_server_process, gate, f"{project}-pilot", answer, "not today")
             assert json.loads(process.stdout.readline()) == expected
         finally:
             process.kill()

@@ -205,11 +205,7 @@ export class Effects {
     }
     if (!isObject(planned["gate"])) return new PermissionRefused(effect, "refused");
     const gate = (await this.session.http.get(`/gates/${planned["gate"]["id"]}`)).body;
-    return new PermissionRefused(
-      effect,
-      String(gate["status"] || "refused"),
-      String(gate["message"] || ""),
-    );
+    return waiting.buildRefusedPermission(effect, gate);
   }
 
   private async readClosed(planned: Answer, request: EffectRequest): Promise<EffectResult | null> {

@@ -74,13 +74,15 @@ const REFUSAL_SENTENCES: Record<string, string> = {
 /**
  * People, a deadline, the policy or the verdict table refused; nothing was begun.
  *
- * `status` is the kind of refusal, `reviewerMessage` what a person wrote.
+ * `status` is the kind of refusal, `reviewerMessage` what a person wrote with the answer, `comments`
+ * what people wrote on the request before.
  */
 export class PermissionRefused extends GatebookError {
   constructor(
     readonly effect: string,
     readonly status: string,
     readonly reviewerMessage = "",
+    readonly comments: readonly string[] = [],
   ) {
     const sentence = REFUSAL_SENTENCES[status] ?? `permission was refused (${status})`;
     super(reviewerMessage ? `${sentence}: “${reviewerMessage}”` : sentence);
@@ -117,6 +119,7 @@ export class NotYet extends GatebookError {
   readonly untilUs: number | null;
   readonly gate: string;
   readonly gateUrl: string;
+  readonly comments: readonly string[];
 
   constructor(
     sentence: string,
@@ -126,6 +129,7 @@ export class NotYet extends GatebookError {
       untilUs?: number | null;
       gate?: string;
       gateUrl?: string;
+      comments?: readonly string[];
     },
   ) {
     super(sentence);
@@ -134,6 +138,7 @@ export class NotYet extends GatebookError {
     this.untilUs = details.untilUs ?? null;
     this.gate = details.gate ?? "";
     this.gateUrl = details.gateUrl ?? "";
+    this.comments = details.comments ?? [];
   }
 }
 

@@ -67,7 +67,7 @@ export async function waitForPermission(
   effect: Answer,
   limits: Limits,
 ): Promise<void> {
-  const gateId = String(effect["gate"].id);
+  let gateId = String(effect["gate"].id);
   const until = limits.people;
   let version = 0;
   for (;;) {
@@ -83,17 +83,33 @@ export async function waitForPermission(
       });
     const gate = answer.body;
     if (gate["status"] === "approved" && !gate["stopped"]) return;
+    if (gate["reason"] === "undone") {
+      // The reviewer took the answer back: wait for the request that was made again.
+      const again = (await session.http.get(`/effects/${effect["id"]}`)).body["gate"]?.id;
+      if (again && again !== gateId) {
+        gateId = String(again);
+        version = 0;
+        continue;
+      }
+    }
     if (gate["status"] !== "pending" && gate["status"] !== "approved") {
-      throw new PermissionRefused(
-        String(effect["id"]),
-        String(gate["status"] || "refused"),
-        String(gate["message"] || ""),
-      );
+      throw buildRefusedPermission(String(effect["id"]), gate);
     }
     version = Number(gate["version"]);
     if (until !== null && readClock() >= until) throw buildNotYet(session, effect, gate);
     await sleep(answer.retryAfterS);
   }
+}
+
+/** Build the error for a gate that was not approved. */
+export function buildRefusedPermission(effect: string, gate: Answer): PermissionRefused {
+  const status = String(gate["status"] || "refused");
+  return new PermissionRefused(effect, status, String(gate["message"] || ""), listComments(gate));
+}
+
+/** Return what people wrote on a request, oldest first. */
+function listComments(gate: Answer): string[] {
+  return (gate["comments"] ?? []).map((comment: Answer) => String(comment["text"]));
 }
 
 /** Build the error for a gate that is not approved, or under a stop. */
@@ -106,6 +122,7 @@ export function buildNotYet(session: Waiter, effect: Answer, gate: Answer): NotY
     untilUs: stopped ? null : (gate["decide_by_us"] ?? null),
     gate: String(gate["id"]),
     gateUrl: gate["page"] ? `${session.http.url}${gate["page"]}` : "",
+    comments: listComments(gate),
   });
 }
 

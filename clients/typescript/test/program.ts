@@ -35,8 +35,8 @@ if (number === "gated") {
     const done = await session.perform("git.branch.delete", args, act, {target});
     console.log(JSON.stringify({done: done.state, attempt: done.attempt}));
   } catch (error: any) {
-    const {name, status, reviewerMessage} = error;
-    console.log(JSON.stringify({error: name, status, message: reviewerMessage ?? String(error)}));
+    const {name, status, comments, reviewerMessage: message = String(error)} = error;
+    console.log(JSON.stringify({error: name, status, message, comments}));
   }
 } else {
   session.register("probeable", {probe: ({remoteKey}) => readWorld().includes(remoteKey)});
