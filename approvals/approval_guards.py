@@ -38,7 +38,109 @@ def _equal_facts(**columns: str) -> str:
     )
 
 
+def _mentions(user: str) -> str:
+    """Return the condition that an entry's facts have the pseudonym of `user` in a list."""
+    quote = "'\"'"
+    sought = f"{quote} || {_pseudonym_of(user)} || {quote}"
+    return (
+        f"{{only:postgresql}}strpos(entry.facts, {sought}) > 0{{end:postgresql}}"
+        f"{{only:sqlite}}instr(entry.facts, {sought}) > 0{{end:sqlite}}"
+    )
+
+
+def _says_settings(kind: str, where: str) -> str:
+    actor = _pseudonym_of("NEW.user_id")
+    return entry_says(
+        kind, project="NEW.project_id", subject="", where=f"entry.actor = {actor} AND {where}"
+    )
+
+
+_ABSENCE: Final = ("away_from_us", "away_until_us", "stand_in_id")
+_DIGEST: Final = ("digest_hour", "digest_address")
+_SAYS_ABSENCE: Final = _says_settings(
+    "admin.absence_changed",
+    _equal_facts(from_us="NEW.away_from_us", until_us="NEW.away_until_us")
+    + f" AND {{fact:stand_in}} = COALESCE({_pseudonym_of('NEW.stand_in_id')}, '')",
+)
+_SAYS_DIGEST: Final = _says_settings("admin.digest_changed", _equal_facts(hour="NEW.digest_hour"))
+_ADDRESSED: Final = ("gate.assigned", "gate.commented")
+
 _GUARDS: Final = (
+    RowGuard(
+        "person_is_addressed_with_its_entry",
+        "approvals_addressee",
+        "INSERT",
+        "NOT "
+        + entry_says(
+            _ADDRESSED,
+            project="NEW.project_id",
+            subject="NEW.gate_id",
+            position="NEW.position",
+            where="(NEW.relation = 'assigned' AND entry.kind = 'gate.assigned' AND {fact:to} = "
+            f"{_pseudonym_of('NEW.user_id')}) OR (NEW.relation = 'mentioned'"
+            f" AND entry.kind = 'gate.commented' AND {_mentions('NEW.user_id')})",
+        ),
+        "a person is assigned or mentioned only with gate.assigned or gate.commented",
+    ),
+    RowGuard(
+        "addressee_never_changes",
+        "approvals_addressee",
+        "UPDATE",
+        "",
+        "an addressee is added or removed, and never changed",
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "addressee_ends_with_its_entry",
+        "approvals_addressee",
+        "DELETE",
+        "NOT "
+        + entry_says(
+            _ADDRESSED,
+            project="OLD.project_id",
+            subject="OLD.gate_id",
+            where="(OLD.relation = 'assigned' AND entry.kind = 'gate.assigned' AND {fact:to} <> "
+            f"{_pseudonym_of('OLD.user_id')}) OR (OLD.relation = 'mentioned'"
+            " AND entry.kind = 'gate.commented'"
+            f" AND entry.actor = {_pseudonym_of('OLD.user_id')})",
+        ),
+        "an addressee is removed only by another assignment or an answer",
+    ),
+    RowGuard(
+        "review_settings_start_with_their_entry",
+        "approvals_reviewsettings",
+        "INSERT",
+        "((NEW.away_from_us IS NOT NULL OR NEW.stand_in_id IS NOT NULL)"
+        f" AND NOT {_SAYS_ABSENCE}) OR (NEW.digest_hour IS NOT NULL AND NOT {_SAYS_DIGEST})",
+        "a reviewer's settings start empty, or with the entry that changes them",
+    ),
+    RowGuard(
+        "review_settings_keep_their_person",
+        "approvals_reviewsettings",
+        "UPDATE",
+        list_changes(("id", "project_id", "user_id")),
+        "a reviewer's settings keep their person",
+        columns=("id", "project_id", "user_id"),
+        moment="BEFORE",
+    ),
+    RowGuard(
+        "absence_changes_with_its_entry",
+        "approvals_reviewsettings",
+        "UPDATE",
+        f"NOT {_SAYS_ABSENCE}",
+        "a reviewer's absence changes only with their admin.absence_changed",
+        columns=_ABSENCE,
+        when=list_changes(_ABSENCE),
+    ),
+    RowGuard(
+        "digest_changes_with_its_entry",
+        "approvals_reviewsettings",
+        "UPDATE",
+        f"NOT {_SAYS_DIGEST}",
+        "a reviewer's digest changes only with their admin.digest_changed",
+        columns=_DIGEST,
+        when=list_changes(_DIGEST),
+    ),
     RowGuard(
         "gate_opens_with_its_entry",
         "approvals_gate",
@@ -277,5 +379,12 @@ _GUARDS: Final = (
     ),
 )
 
-# approvals/triggers.py keeps these tables from TRUNCATE and REPLACE.
-APPROVAL_GUARDS: Final = build_guards(_GUARDS, {}, needs=("accounts_person", "approvals_exemption"))
+# approvals/triggers.py keeps the other tables from TRUNCATE and REPLACE.
+APPROVAL_GUARDS: Final = build_guards(
+    _GUARDS,
+    {
+        "approvals_addressee": (("id",), ("gate_id", "user_id", "relation")),
+        "approvals_reviewsettings": (("id",), ("project_id", "user_id")),
+    },
+    needs=("accounts_membership", "accounts_person", "approvals_exemption"),
+)

@@ -3,7 +3,7 @@
 An absence redirects what is assigned or mailed to the person. It never changes who may vote.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -19,6 +19,7 @@ from approvals.gates.statuses import US
 from approvals.models import ReviewSettings
 from db.clock import now_us
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 
 DAY_US: Final = 86_400 * US
 MAX_ABSENCE_US: Final = 366 * DAY_US
@@ -59,10 +60,11 @@ def save_absence(
     stored = _lock_settings(membership)
     stored.away_from_us, stored.away_until_us = from_us, until_us
     stored.stand_in = member.user if member is not None else None
-    stored.save()
+    # The entry comes first: guards refuse settings without one (approval_guards.py).
     name = ensure_pseudonym(member.user) if member is not None else None
     facts = {"from_us": from_us, "until_us": until_us, "stand_in": name}
     _record(membership, "admin.absence_changed", facts, {})
+    stored.save()
 
 
 @transaction.atomic
@@ -71,9 +73,14 @@ def save_digest(membership: Membership, hour: int | None, address: str) -> None:
     stored = _lock_settings(membership)
     stored.digest_hour, stored.digest_address = hour, address if hour is not None else ""
     stored.digest_sent_us = now_us() if hour is not None else None
-    stored.save()
     words: dict[str, object] = {"address": stored.digest_address}
     _record(membership, "admin.digest_changed", {"hour": hour}, words)
+    stored.save()
+
+
+def restore_review_settings(changes: Sequence[RowChange]) -> None:
+    """Restore reviewers' settings to what the journal gives (manage.py rebuild)."""
+    write_row_changes(ReviewSettings, changes)
 
 
 def claim_digest(settings: ReviewSettings, now: int) -> bool:

@@ -10,7 +10,16 @@ from django.db import models, transaction
 
 from accounts.models import Agent, AgentToken, Invitation, Membership, Person, TeamMember
 from accounts.people import ensure_pseudonym
-from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
+from approvals.models import (
+    Activation,
+    Addressee,
+    Exemption,
+    ExemptionVote,
+    Gate,
+    PolicySet,
+    ReviewSettings,
+    Vote,
+)
 from db.ids import new_uuid7
 from journal import entries
 from ledger.models import Stop, Tool
@@ -148,6 +157,26 @@ def _exemption_vote(row: Row) -> None:
     )
 
 
+def _addressee(row: Row) -> None:
+    person = ensure_pseudonym(row.user)
+    is_assigned = row.relation == "assigned"
+    row.position = write_entry(
+        row.project_id,
+        "gate.assigned" if is_assigned else "gate.commented",
+        row.gate_id,
+        {"to": person} if is_assigned else {"mentions": [person]},
+    )
+
+
+def _review_settings(row: Row) -> None:
+    columns = {"from_us": row.away_from_us, "until_us": row.away_until_us, "hour": row.digest_hour}
+    facts = {name: value for name, value in columns.items() if value is not None}
+    if row.stand_in is not None:
+        facts["stand_in"] = ensure_pseudonym(row.stand_in)
+    for kind in ("admin.absence_changed", "admin.digest_changed"):
+        write_entry(row.project_id, kind, None, facts, actor=ensure_pseudonym(row.user))
+
+
 def _gate(row: Row) -> None:
     facts = {
         "digest": row.digest,
@@ -215,6 +244,7 @@ def _vote(row: Row) -> None:
 # Model -> what writes the entry of a new row, before it is inserted.
 ENTRIES: Final[dict[type[models.Model], Callable[[Row], None]]] = {
     Activation: _activation,
+    Addressee: _addressee,
     Agent: _agent,
     AgentToken: _token,
     Exemption: _exemption,
@@ -224,6 +254,7 @@ ENTRIES: Final[dict[type[models.Model], Callable[[Row], None]]] = {
     Membership: _member,
     PolicySet: _policy_set,
     RetentionSet: _retention_set,
+    ReviewSettings: _review_settings,
     Stop: _stop,
     TeamMember: _team_member,
     Tool: _tool,

@@ -5,7 +5,7 @@ the comments with the request. Neither comments nor assignments change who may v
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from approvals.voting.eligibility import check_eligibility, is_gate_reviewer
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
+from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
 from journal.models import Body, Entry
 
@@ -146,6 +147,11 @@ def list_addressed_users(entry: Entry) -> list[int]:
     names = [*facts.get("mentions", ()), facts.get("to", "")]
     people = Person.objects.filter(pseudonym__in=[name for name in names if name])
     return list(people.values_list("user", flat=True))
+
+
+def restore_addressees(changes: Sequence[RowChange]) -> None:
+    """Restore addressees to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Addressee, changes)
 
 
 def load_comments(gates: Iterable[Gate]) -> Mapping[UUID | None, list[Comment]]:

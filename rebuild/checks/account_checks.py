@@ -17,6 +17,8 @@ from accounts.models import (
     Team,
     TeamMember,
 )
+from approvals import review_settings
+from approvals.models import ReviewSettings
 from db.ids import new_uuid7
 from journal.entries import keyed_digest
 from rebuild.checks.effect_checks import load_project_names
@@ -45,6 +47,7 @@ _INVITATIONS: Final = (
     "admin.invitation_withdrawn",
     "admin.member_added",
 )
+_REVIEWING: Final = ("admin.absence_changed", "admin.digest_changed")
 _TOKENS: Final = ("admin.token_issued", "admin.token_revoked")
 _CREATED: Final = {"created_at": "the clock of the row, which no entry repeats"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -241,6 +244,50 @@ def _end_invitations(
             del opened[key]
 
 
+def _fold_review_settings(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield each member's absence and digest, which they change themselves."""
+    names, rows = load_project_names(batch), dict[str, FoldedRow]()
+    stored = set(_select_review_settings(batch).values_list("user", flat=True))
+    for entry in load_project_entries(batch, _REVIEWING):
+        facts, user = entry.facts, names.find_person(entry.actor)
+        if user is None:
+            continue
+        empty = dict.fromkeys(("away_from_us", "away_until_us", "stand_in_id", "digest_hour"))
+        values = {"project_id": batch.project, "user_id": user, **empty, "digest_address": ""}
+        row = rows.setdefault(entry.actor, FoldedRow((user,), values))
+        row.position = entry.position
+        if entry.kind == "admin.absence_changed":
+            row.unknown.pop("stand_in_id", None)
+            person = names.find_person(facts["stand_in"]) if "stand_in" in facts else None
+            if "stand_in" in facts and person is None:
+                row.unknown["stand_in_id"] = NO_PERSON
+            row.values |= {
+                "away_from_us": facts.get("from_us"),
+                "away_until_us": facts.get("until_us"),
+                "stand_in_id": person,
+            }
+        else:
+            row.unknown.pop("digest_address", None)
+            row.values["digest_hour"] = facts.get("hour")
+            row.values["digest_address"] = entry.read("address", row.unknown, "digest_address")
+    # The erasure of an address takes the row with it.
+    yield from (
+        row for row in rows.values() if row.key[0] in stored or "digest_address" not in row.unknown
+    )
+
+
+def _excuse_review_settings(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
+    """Return why settings may be there that no entry gives."""
+    empty = _select_review_settings(batch).filter(
+        user=key[0], away_from_us=None, stand_in=None, digest_hour=None
+    )
+    return "settings in which nothing is set" if empty.exists() else ""
+
+
+def _select_review_settings(batch: RebuildBatch) -> "QuerySet[Any]":
+    return ReviewSettings.objects.filter(project=batch.project)
+
+
 def _fold_repositories(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """Yield every repository. Reports create them, so the stored ids count as given."""
     changes = {
@@ -335,6 +382,20 @@ def register_account_checks() -> None:
             agents.restore_agents,
             _CREATED,
             excuse=_excuse_agent,
+        ),
+        RowCheck(
+            ReviewSettings,
+            ("user_id",),
+            "project",
+            _fold_review_settings,
+            _select_review_settings,
+            review_settings.restore_review_settings,
+            {
+                "id": "a number of the table, to which nothing refers",
+                "digest_sent_us": "the clock of the last digest, which no entry has",
+            },
+            lambda _row: {"id": new_uuid7()},
+            excuse=_excuse_review_settings,
         ),
         RowCheck(
             Team, ("id",), "project", _fold_teams, _select_teams, teams.restore_teams, _CREATED

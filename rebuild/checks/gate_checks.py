@@ -1,4 +1,4 @@
-"""Checks of gates and votes: what people approved, and how each request ended."""
+"""Checks of gates, votes and addressees: what people approved, and how each request ended."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -7,11 +7,12 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from approvals.gates import gates
+from approvals.gates import comments, gates
 from approvals.gates.gates import OWNER_FACTS
-from approvals.models import Gate, Vote
+from approvals.models import Addressee, Gate, Vote
 from approvals.policies.requirement import Requirement
 from approvals.voting import votes
+from db.ids import new_uuid7
 from investigation.history.past_entries import PastEntry
 from investigation.history.past_gate_states import fold_gate_entries
 from rebuild.checks.effect_checks import load_project_names
@@ -203,6 +204,42 @@ def _fold_vote(
     return FoldedRow((identity,), values, entry.position, unknown)
 
 
+def _fold_addressees(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield who is assigned a request, or mentioned on it and has not answered."""
+    names = load_project_names(batch)
+    for journal in load_session_journals(batch).values():
+        present: dict[tuple[UUID, str, str], PastEntry] = {}
+        for entry in journal.list_entries("gate.assigned", "gate.commented"):
+            gate, facts = entry.subject, entry.facts
+            if gate is None or not entry.is_ours:
+                continue
+            if entry.kind == "gate.commented":
+                present.pop((gate, entry.actor, "mentioned"), None)
+                for person in facts["mentions"]:
+                    present.setdefault((gate, person, "mentioned"), entry)
+                continue
+            for key in [key for key in present if key[0] == gate and key[2] == "assigned"]:
+                del present[key]
+            if facts["to"]:
+                present[gate, facts["to"], "assigned"] = entry
+        for (gate, person, relation), entry in present.items():
+            user = names.find_person(person)
+            unknown = {"user_id": _NO_ACCOUNT} if user is None else {}
+            values = {
+                "project_id": journal.project,
+                "gate_id": gate,
+                "user_id": user,
+                "relation": relation,
+                "position": entry.position,
+            }
+            yield FoldedRow((gate, user, relation), values, entry.position, unknown)
+
+
+def _select_addressees(batch: RebuildBatch) -> "QuerySet[Any]":
+    rows = Addressee.objects.filter(gate__session__in=batch.sessions)
+    return rows if batch.effects is None else rows.filter(gate__effect__in=batch.effects)
+
+
 def _select_gates(batch: RebuildBatch) -> "QuerySet[Any]":
     rows = Gate.objects.filter(session__in=batch.sessions)
     return rows if batch.effects is None else rows.filter(effect__in=batch.effects)
@@ -214,7 +251,7 @@ def _select_votes(batch: RebuildBatch) -> "QuerySet[Any]":
 
 
 def register_gate_checks() -> None:
-    """Register the checks of gates and votes."""
+    """Register the checks of gates, votes and addressees."""
     register_row_check(
         Gate._meta.db_table,
         RowCheck(
@@ -236,6 +273,20 @@ def register_gate_checks() -> None:
             _fold_votes,
             _select_votes,
             votes.restore_votes,
+            per_effect=True,
+        ),
+    )
+    register_row_check(
+        Addressee._meta.db_table,
+        RowCheck(
+            Addressee,
+            ("gate_id", "user_id", "relation"),
+            "session",
+            _fold_addressees,
+            _select_addressees,
+            comments.restore_addressees,
+            {"id": "a number of the table, to which nothing refers"},
+            lambda _row: {"id": new_uuid7()},
             per_effect=True,
         ),
     )

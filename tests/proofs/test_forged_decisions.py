@@ -7,9 +7,19 @@ import pytest
 from django.db import transaction
 from pytest_django import Settings
 
-from approvals import exemptions
+from approvals import exemptions, review_settings
+from approvals.gates import comments
 from approvals.gates.statuses import US
-from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
+from approvals.models import (
+    Activation,
+    Addressee,
+    Exemption,
+    ExemptionVote,
+    Gate,
+    PolicySet,
+    ReviewSettings,
+    Vote,
+)
 from approvals.policies import policies
 from db.clock import now_us
 from db.ids import new_uuid7
@@ -45,6 +55,65 @@ def scenario(committed: None, settings: Settings) -> Iterator[InboxScenario]:
 
 def quoted(identity: UUID) -> str:
     return f"'{identity.hex}'"
+
+
+def test_addressees_and_absences_follow_their_entries(scenario: InboxScenario) -> None:
+    gate, other = (scenario.gate(scenario.plan(f"e-{n}", arguments={"n": n})) for n in (1, 2))
+    grace, reviewer = scenario.person("grace"), scenario.person("reviewer")
+    for name in ("grace", "reviewer"):
+        comments.assign_gate(gate, grace, name)
+    comments.write_comment(gate, reviewer, "@grace, is this yours?")
+    assigned, mentioned = (
+        Addressee.objects.get(relation=relation) for relation in ("assigned", "mentioned")
+    )
+    now = now_us()
+    review_settings.save_absence(grace, now, now + 60 * US, "reviewer")
+    review_settings.save_digest(grace, 7, "grace@example.org")
+    review_settings.save_absence(reviewer, now, now + 60 * US, "")
+    row = ReviewSettings.objects.get(user=grace.user)
+    update = "UPDATE approvals_reviewsettings SET {} WHERE id = %s"
+    absence, added = "absence_changes_with_its_entry", "person_is_addressed_with_its_entry"
+    end = "DELETE FROM approvals_addressee WHERE id = %s"
+    ended = "addressee_ends_with_its_entry"
+    copied = {"id": quoted(new_uuid7()), "gate_id": quoted(other.id)}
+    assert_refused(
+        [
+            Forgery("assign", added, copy_row("approvals_addressee", assigned.id, **copied)),
+            Forgery("mention", added, copy_row("approvals_addressee", mentioned.id, **copied)),
+            Forgery("unassign", ended, end, (assigned.id,)),
+            Forgery("drop a mention", ended, end, (mentioned.id,)),
+            Forgery(
+                "assign another person",
+                "addressee_never_changes",
+                f"UPDATE approvals_addressee SET user_id = {grace.user_id} WHERE id = %s",
+                (assigned.id,),
+            ),
+            Forgery("stand in", absence, update.format("stand_in_id = NULL"), (row.id,)),
+            Forgery(
+                "stay away", absence, update.format("away_until_us = away_until_us + 1"), (row.id,)
+            ),
+            Forgery(
+                "move a digest",
+                "digest_changes_with_its_entry",
+                update.format("digest_hour = 8"),
+                (row.id,),
+            ),
+            Forgery(
+                "be away as another person",
+                "review_settings_start_with_their_entry",
+                copy_row(
+                    "approvals_reviewsettings",
+                    row.id,
+                    id=quoted(new_uuid7()),
+                    user_id=str(scenario.user("operator").pk),
+                ),
+            ),
+        ]
+    )
+    comments.write_comment(gate, grace, "Yes.")
+    assert not Addressee.objects.filter(relation="mentioned").exists()
+    comments.assign_gate(gate, grace, "")
+    assert not Addressee.objects.exists()
 
 
 def test_gates_and_votes_follow_their_entries(scenario: InboxScenario) -> None:

@@ -7,7 +7,8 @@ from django.db import transaction
 
 from accounts import agents, invitations, people, repositories, teams, tokens
 from accounts.models import AgentToken, Invitation, Person
-from approvals import exemptions
+from approvals import exemptions, review_settings
+from approvals.gates import comments
 from approvals.gates.statuses import US
 from db.clock import now_us
 from journal import erasures
@@ -35,6 +36,17 @@ FORGERIES: Final = (
     Forgery(
         ("UPDATE accounts_invitation SET role = 'administrator'",),
         {("changed", "accounts_invitation", "role")},
+    ),
+    Forgery(
+        ("UPDATE approvals_reviewsettings SET stand_in_id = NULL, digest_hour = 8",),
+        {
+            ("changed", "approvals_reviewsettings", "stand_in_id"),
+            ("changed", "approvals_reviewsettings", "digest_hour"),
+        },
+    ),
+    Forgery(
+        ("DELETE FROM approvals_addressee WHERE relation = 'mentioned'",),
+        {("missing", "approvals_addressee", "")},
     ),
     Forgery(
         ("DELETE FROM accounts_teammember",),
@@ -85,6 +97,14 @@ FORGERIES: Final = (
 def furnish(inbox: InboxScenario) -> None:
     """Write every kind of row that decides, and change some of them."""
     organization, person = inbox.organization, inbox.user("operator")
+    reviewer, grace = inbox.person("reviewer"), inbox.person("grace")
+    inbox.rules()
+    gate = inbox.gate(inbox.plan())
+    comments.assign_gate(gate, reviewer, "grace")
+    comments.write_comment(gate, reviewer, "@grace, is this yours?")
+    now = now_us()
+    review_settings.save_absence(grace, now, now + 60 * US, "reviewer")
+    review_settings.save_digest(grace, 7, "grace@example.org")
     with transaction.atomic():
         people.change_project_role(organization.members["viewer"], "operator", actor="gatebook")
         people.change_project_role(organization.members["viewer"], "viewer", actor="gatebook")

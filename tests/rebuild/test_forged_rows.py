@@ -8,6 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
+from approvals.gates import comments
 from db import triggers
 from journal.models import Entry
 from rebuild.effect_fold import POLICY_COLUMNS
@@ -130,7 +131,8 @@ FORGERIES: Final = (
         tuple(
             f"DELETE FROM {table}"
             for table in (
-                *("approvals_vote", "approvals_gate", "ledger_attempt", "ledger_effect"),
+                *("approvals_addressee", "approvals_vote", "approvals_gate", "ledger_attempt"),
+                "ledger_effect",
                 *("agent_sessions_item", "agent_sessions_task", "agent_sessions_handoff"),
                 *("agent_sessions_decision", "agent_sessions_observedfact"),
                 *("agent_sessions_artifact", "agent_sessions_checkpoint"),
@@ -185,7 +187,8 @@ def furnish(inbox: InboxScenario) -> None:
     inbox.agent.dispatch(done)
     inbox.agent.acknowledge(done, external_reference="run-7")
     inbox.answer(inbox.gate(inbox.plan("denied", tool="git.push")), "rita", "deny")
-    inbox.plan("held", tool="deploy")
+    reviewer = inbox.person("reviewer")
+    comments.assign_gate(inbox.gate(inbox.plan("held", tool="deploy")), reviewer, "reviewer")
     plan = {"kind": "effect.planned", "tool": "git.push"}
     ran = {"kind": "effect.acknowledged", "outcome": "ok"}
     inbox.agent.report(
