@@ -5,9 +5,13 @@ Nothing here is undone by a rollback, and everything may run again.
 
 import email
 import email.policy
+import gzip
+import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 from uuid import UUID
 
 from django.conf import settings
@@ -21,6 +25,13 @@ from sessions.models import Artifact, Session
 
 _CHUNK: Final = 1024 * 1024
 _OVERLAP: Final = 4096  # longer than every spelling of a word
+_DEEPEST: Final = 3
+_MOST_UNPACKED: Final = 1 << 30
+# Damaged, encrypted, or of a method that Python does not know.
+_UNREADABLE: Final = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
+    *(RuntimeError, NotImplementedError, ValueError),
+)
 ARTIFACTS_PER_WINDOW: Final = 50
 _MAIL_SEPARATOR: Final = b"\n" + b"-" * 79 + b"\n"  # of Django's file backend
 EXPORT_STOPPED: Final = "An erasure stopped this export. Start it again."
@@ -63,15 +74,36 @@ def find_artifacts(subject: Subject, after: UUID | None) -> ArtifactWindow:
 
 def _has_subject(row: Artifact, subject: Subject) -> bool:
     path = artifacts.artifact_path(row.project_id, row.sha256)
-    return path.exists() and any(_matches_bytes(chunk, subject) for chunk in _read_chunks(path))
-
-
-def _read_chunks(path: Path) -> Iterator[bytes]:
+    if not path.exists():
+        return False
     with path.open("rb") as file:
-        before = b""
-        while chunk := file.read(_CHUNK):
-            yield before + chunk
-            before = chunk[-_OVERLAP:]
+        return any(_matches_bytes(chunk, subject) for chunk in read_unpacked(file))
+
+
+def read_unpacked(file: IO[bytes], depth: int = 0) -> Iterator[bytes]:
+    """Yield the bytes of a file in chunks that overlap, then those of what it compresses.
+
+    Zip files (also documents of that form) and gzip, three deep. At most _MOST_UNPACKED bytes of
+    each member are read.
+    """
+    before, size = b"", 0
+    while size < _MOST_UNPACKED and (chunk := file.read(_CHUNK)):
+        yield before + chunk
+        before, size = chunk[-_OVERLAP:], size + len(chunk)
+    if depth == _DEEPEST:
+        return
+    file.seek(0)
+    with suppress(*_UNREADABLE):
+        if file.read(2) == b"\x1f\x8b":
+            file.seek(0)
+            with gzip.open(file) as unpacked:
+                yield from read_unpacked(unpacked, depth + 1)  # type: ignore[arg-type]
+        elif zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.infolist():
+                    with suppress(*_UNREADABLE), archive.open(member) as unpacked:
+                        yield member.filename.encode("utf-8", "replace")
+                        yield from read_unpacked(unpacked, depth + 1)
 
 
 def _matches_bytes(content: bytes, subject: Subject) -> bool:

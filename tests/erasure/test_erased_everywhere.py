@@ -1,6 +1,9 @@
 """An address that is planted in every text is in no file and no row after its erasure."""
 
+import gzip
 import hashlib
+import io
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from erasure import storage_scrub
+from erasure.erasure_files import read_unpacked
 from erasure.text_columns import TEXT_TABLES, TextTable, Treatment
 from investigation.exports import exports
 from investigation.fulltext import indexer
@@ -24,7 +28,7 @@ from journal.models import Body, Entry, Erasure
 from sessions import artifacts
 from sessions.models import Artifact
 from tests.erasure.conftest import ADDRESS, TRACE, Office, run_all
-from tests.ledger.rows_by_hand import VALID_ROWS
+from tests.ledger.rows_by_hand import VALID_ROWS, World
 
 PLANTED = {Treatment.MARK, Treatment.BLANK, Treatment.NAME, Treatment.JSON, Treatment.JSON_TEXT}
 
@@ -102,6 +106,7 @@ def plant_files(office: Office, folder: Path) -> list[Path]:
     bytes_file = artifacts.artifact_path(world.project.id, sha256)
     bytes_file.parent.mkdir(parents=True)
     bytes_file.write_bytes(content)
+    packed = store_packed(world)
     export = world.write(
         Export, state="done", size=3, ended_at_us=1, sha256="0" * 64, text="state:planned"
     )
@@ -114,7 +119,22 @@ def plant_files(office: Office, folder: Path) -> list[Path]:
             )
         ]
     )
-    return [bytes_file, exports.export_path(export), *(folder / "mail").iterdir()]
+    return [bytes_file, packed, exports.export_path(export), *(folder / "mail").iterdir()]
+
+
+def store_packed(world: World) -> Path:
+    """Store a zip in a gzip, which hold the address compressed."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("letter.txt", f"Dear {ADDRESS}, " * 20)
+    content = gzip.compress(archive.getvalue())
+    assert TRACE not in content + archive.getvalue()
+    sha256 = hashlib.sha256(content).hexdigest()
+    world.write(Artifact, sha256=sha256, size=len(content), stored_at_us=1)
+    path = artifacts.artifact_path(world.project.id, sha256)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
 
 
 def plant_sign_in(office: Office) -> str:
@@ -126,10 +146,11 @@ def plant_sign_in(office: Office) -> str:
 
 
 def read_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield every file of the folder, and the database's own."""
+    """Yield every file of the folder, with what it compresses, and the database's own."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            yield str(path), path.read_bytes()
+            with path.open("rb") as file:
+                yield str(path), b"".join(read_unpacked(file))
     if connection.vendor == "sqlite":
         database = Path(str(connection.settings_dict["NAME"]))
         for path in (database, database.with_name(f"{database.name}-wal")):
@@ -212,7 +233,7 @@ def test_an_address_in_every_text_is_gone_from_rows_and_files(
     shown = {name: count["rows"] for name, count in request.counts.items() if count["rows"]}
     bodies = Body.objects.filter(text__icontains="q7xkvz").count()
     assert shown["bodies"] == bodies >= len(positions)
-    assert shown["artifacts"] == 1
+    assert shown["artifacts"] == 2
     assert {"titles", "state", "saved", "hosts", "archives", "answers", "sign_ins"} <= set(shown)
     assert sum(shown.values()) >= len(planted) + len(positions)
     request = office.confirm(request)
