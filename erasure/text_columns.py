@@ -309,6 +309,7 @@ TEXT_TABLES: Final = (
         "approvals.ReviewSettings", "notifications", {"digest_address": Treatment.ROW}, _PROJECT
     ),
     TextTable("approvals.Addressee", "titles", _columns("relation"), _PROJECT, "gate__session_id"),
+    TextTable("monitoring.EffectDay", "titles", _columns(kept="tool"), _PROJECT),
     TextTable("monitoring.StuckEpisode", "titles", _columns("rule", says=JSON), _PROJECT, _SESSION),
     # --- working state
     TextTable(

@@ -241,6 +241,11 @@ class Effect(models.Model):
                 name="effect_failed_by_tool",
                 condition=Q(state="failed"),
             ),
+            models.Index(  # with what the page of an agent counts by: no row is fetched
+                fields=["agent", "received_us", "tool", "outcome", "state"],
+                name="effect_failed_by_agent",
+                condition=Q(state="failed"),
+            ),
             # Effects that may still happen or have an unknown outcome: plans look up their own
             # intent, and resume lists all that must be settled.
             models.Index(

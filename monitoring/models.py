@@ -1,4 +1,4 @@
-"""Tables of stuck detection, heartbeats of jobs, and counts of effects by hour.
+"""Tables of stuck detection, heartbeats of jobs, and counts of effects by hour and day.
 
 Whether something is stuck is not stored but derived on read (monitoring/stuck).
 """
@@ -172,3 +172,29 @@ class EffectHour(models.Model):
 
     def __str__(self) -> str:
         return f"{self.effects} from {self.hour_us}"
+
+
+class EffectDay(models.Model):
+    """How often an agent first used a tool on a UTC day, as far as the job has counted.
+
+    Derived and read as EffectHour.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="+", db_index=False)
+    tool = models.CharField(max_length=100, default="", blank=True)
+    day_us = models.BigIntegerField()  # when the day begins, server's clock, UTC
+    effects = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "agent", "tool", "day_us"], name="effect_day_is_counted_once"
+            ),
+            models.CheckConstraint(condition=Q(effects__gte=1), name="effect_day_has_effects"),
+        ]
+        indexes = [models.Index(fields=["project", "day_us"], name="effect_day_by_project")]
+
+    def __str__(self) -> str:
+        return f"{self.effects} of {self.tool} from {self.day_us}"

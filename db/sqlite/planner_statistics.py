@@ -17,6 +17,7 @@ EFFECTS: Final = {
     "effect_by_tool": "1000000 1000000 50000 1",
     "effect_by_agent": "1000000 50000 2500 1",
     "effect_by_state": "100000 100000 20000 1 1",
+    "effect_failed_by_agent": "20000 1000 1 1 1 1",
     "effect_failed_by_tool": "20000 20000 1000 1 1 1",
     "effect_open_intent": "30000 20 1",
     "effect_unknown_intent": "20000 20000 1",

@@ -1,21 +1,24 @@
-"""The overview with requests that wait, beside a journal of a million effects of a month.
+"""The overview with requests that wait, tools and an agent, in a journal of a million effects.
 
-After the effects are filled in, the hourly counts are rebuilt, which is measured too.
+After the effects of a month are filled in, the counts are rebuilt, which is measured too.
 """
 
+import re
 import sys
 import time
 from typing import Final
 
 from evaluation.bench import bulk_seed, gates, search
 from evaluation.bench.cards import post_history
-from evaluation.bench.installation import Installation, serve
+from evaluation.bench.installation import Installation, Server, serve
 from evaluation.bench.person import Person
 from evaluation.bench.report import Report, percentile
 from evaluation.bench.review_calls import RULES, TOOLS, make_call
 from evaluation.bench.reviewer_process import Reviewers
 
 OVERVIEW_BAR_MS: Final = 100.0  # p95
+ACTIVITY_BAR_MS: Final = 150.0  # p95 of the tools page and the page of an agent
+_AGENT: Final = re.compile(rb"/agents/[0-9a-f-]{36}/")
 WARM_READS: Final = 5
 HISTORY: Final = 2_000  # effects of today
 
@@ -37,7 +40,7 @@ def measure(
     sys.stderr.write(f"{vendor}: {effects:,} effects filled\n")
     started = time.monotonic()
     installation.manage("rebuild_counts")
-    report.add(vendor, "hourly counts rebuilt", "s", [time.monotonic() - started])
+    report.add(vendor, "counts of hours and days rebuilt", "s", [time.monotonic() - started])
     with serve(installation) as server, Reviewers(installation, RULES) as people:
         post_history(server, token, HISTORY, sessions=-(-pending // gates.SESSION_EFFECTS))
         benchmark = gates.GateBenchmark(report, server, people, token)
@@ -46,17 +49,30 @@ def measure(
         person = Person(server.port, installation.administrator, installation.password)
         if f"{pending} in the" not in person.get("/").decode():
             raise RuntimeError("the overview does not show the requests")
-        for _ in range(WARM_READS):
-            person.get("/")
-        spent, before = [], server.cpu_s()
-        for _ in range(reads):
-            begun = time.perf_counter()
-            person.get("/")
-            spent.append(1000 * (time.perf_counter() - begun))
-        cpu_ms = 1000 * (server.cpu_s() - before) / reads
-        title = f"overview, {effects:,} effects, {pending} pending"
-        for share in (50, 95):
-            value = percentile(spent, share / 100)
-            bar = OVERVIEW_BAR_MS if share == 95 else None
-            report.add(vendor, f"{title}: p{share}", "ms", [value], bar=bar)
-        report.add(vendor, f"{title}: CPU of server and database", "ms", [cpu_ms])
+        agent = _AGENT.search(person.get("/sessions/"))
+        if agent is None:
+            raise RuntimeError("no page of an agent is linked")
+        for name, path, bar in (
+            ("overview", "/", OVERVIEW_BAR_MS),
+            ("tools page", "/tools/", ACTIVITY_BAR_MS),
+            ("page of an agent", agent[0].decode(), ACTIVITY_BAR_MS),
+        ):
+            title = f"{name}, {effects:,} effects, {pending} pending"
+            _measure_page(report, server, person, path, title, reads=reads, bar=bar)
+
+
+def _measure_page(
+    report: Report, server: Server, person: Person, path: str, title: str, *, reads: int, bar: float
+) -> None:
+    vendor = server.installation.vendor
+    for _ in range(WARM_READS):
+        person.get(path)
+    spent, before = [], server.cpu_s()
+    for _ in range(reads):
+        begun = time.perf_counter()
+        person.get(path)
+        spent.append(1000 * (time.perf_counter() - begun))
+    cpu_ms = 1000 * (server.cpu_s() - before) / reads
+    report.add(vendor, f"{title}: p50", "ms", [percentile(spent, 0.5)])
+    report.add(vendor, f"{title}: p95", "ms", [percentile(spent, 0.95)], bar=bar)
+    report.add(vendor, f"{title}: CPU of server and database", "ms", [cpu_ms])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, Min, Q, QuerySet
 
 from accounts.models import Agent
 from db import raw_sql
@@ -17,13 +17,14 @@ from db.whole_days import DAY_US, DayPeriod, find_day_start
 from display import display_state
 from ledger.models import Effect
 from ledger.partial_indexes import RAN_WITHOUT_PERMISSION
+from monitoring import effect_hours
 
 CALENDAR_WEEKS: Final = 26
 MAX_TIMED: Final = 1_000  # the newest answered effects of a tool, of which the page shows the p95
 _WEEKDAY_OF_1970: Final = 3  # the first of January 1970 was a Thursday, 3 days after Monday
 
-# One index step per tool (effect_by_agent), then one range of the same index per tool and day: no
-# row is fetched, and days without effects cost one step.
+# One index step per tool (effect_by_agent), then one range of the same index per tool: no row is
+# fetched.
 _TOOLS: Final = """
 used(tool) AS (
   SELECT min(tool) FROM ledger_effect WHERE agent_id = %s
@@ -31,19 +32,6 @@ used(tool) AS (
   SELECT (SELECT min(tool) FROM ledger_effect WHERE agent_id = %s AND tool > used.tool)
   FROM used WHERE used.tool IS NOT NULL
 )"""
-_BY_DAY: Final = f"""
-WITH RECURSIVE {_TOOLS}, days(start_us) AS (
-  SELECT CAST(%s AS bigint)
-  UNION ALL
-  SELECT start_us + {DAY_US} FROM days WHERE start_us + {DAY_US} <= CAST(%s AS bigint)
-)
-SELECT * FROM (
-  SELECT tool, start_us, (
-    SELECT COUNT(*) FROM ledger_effect WHERE agent_id = %s AND tool = used.tool
-    AND received_us >= start_us AND received_us < start_us + {DAY_US}) AS effects
-  FROM used CROSS JOIN days WHERE tool IS NOT NULL
-) AS counted WHERE effects > 0
-"""
 _IN_RANGE: Final = f"""
 WITH RECURSIVE {_TOOLS}
 SELECT tool, (
@@ -77,6 +65,8 @@ class AgentActivity:
     failed: DayCounts = field(default_factory=dict)
     unknown: DayCounts = field(default_factory=dict)
     bypassed: DayCounts = field(default_factory=dict)
+    all_unknown: int = 0  # also before the first day
+    unknown_since_us: int | None = None  # when the first of all was first seen
     last_used_us: dict[str, int] = field(default_factory=dict)
     same_time_last_week: int = 0
 
@@ -86,24 +76,26 @@ def load_agent_activity(agent: Agent, now: int) -> AgentActivity:
     today = find_day_start(now)
     activity = AgentActivity(find_first_day(now))
     key = raw_sql.vendor_id(agent.id)
-    for tool, day, number in raw_sql.fetch_rows(
-        _BY_DAY, [key, key, activity.first_day_us, today, key]
-    ):
-        activity.effects.setdefault(tool, Counter())[day] = number
+    activity.effects = effect_hours.load_effect_days(
+        agent.project_id, activity.first_day_us, agent.id
+    )
     week = 7 * DAY_US
     for tool, number, last_us in raw_sql.fetch_rows(
         _IN_RANGE, [key, key, key, today - week, now - week, key]
     ):
         activity.same_time_last_week += number
         activity.last_used_us[tool] = last_us
-    since = Effect.objects.filter(
-        project=agent.project_id, agent=agent.id, received_us__gte=activity.first_day_us
+    # Without the project, which an agent has only one of: it is in no index of agents.
+    effects = Effect.objects.filter(agent=agent.id)
+    since = effects.filter(received_us__gte=activity.first_day_us)
+    of_project = effects.filter(project=agent.project_id)
+    activity.failed, *_ = _count_by_day(since, display_state.shown_state_conditions("failed", now))
+    unknown = display_state.shown_state_conditions(display_state.UNKNOWN, now)
+    activity.unknown, activity.all_unknown, activity.unknown_since_us = _count_by_day(
+        of_project, unknown, activity.first_day_us
     )
-    activity.failed = _count_by_day(since, display_state.shown_state_conditions("failed", now))
-    activity.unknown = _count_by_day(
-        since, display_state.shown_state_conditions(display_state.UNKNOWN, now)
-    )
-    activity.bypassed = _count_by_day(since, [Q(RAN_WITHOUT_PERMISSION)])
+    bypassed = since.filter(project=agent.project_id)
+    activity.bypassed, *_ = _count_by_day(bypassed, [Q(RAN_WITHOUT_PERMISSION)])
     return activity
 
 
@@ -114,15 +106,26 @@ def find_first_day(now: int) -> int:
     return today - (weekday + 7 * (CALENDAR_WEEKS - 1)) * DAY_US
 
 
-def _count_by_day(rows: "QuerySet[Effect]", conditions: Iterable[Q]) -> DayCounts:
-    """Count effects that meet one of disjoint conditions. One query each, for its own index."""
+def _count_by_day(
+    rows: "QuerySet[Effect]", conditions: Iterable[Q], first_day_us: int = 0
+) -> tuple[DayCounts, int, int | None]:
+    """Count effects that meet one of disjoint conditions. One query each, for its own index.
+
+    Returns the counts from the first day on, the number of all, and when the first was seen.
+    """
     counts: DayCounts = {}
+    total, first_us = 0, None
     day: Any = F("received_us") - F("received_us") % DAY_US
     for condition in conditions:
         grouped = rows.filter(condition).order_by().values_list("tool", day)
-        for tool, start_us, number in grouped.annotate(number=Count("id")):
-            counts.setdefault(tool, Counter())[start_us] += number
-    return counts
+        for tool, start_us, number, earliest_us in grouped.annotate(
+            number=Count("*"), earliest=Min("received_us")
+        ):
+            total += number
+            first_us = min(earliest_us, earliest_us if first_us is None else first_us)
+            if start_us >= first_day_us:
+                counts.setdefault(tool, Counter())[start_us] += number
+    return counts, total, first_us
 
 
 def sum_days(counts: DayCounts, since_us: int, until_us: int | None = None) -> Counter[str]:

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Count, Min, QuerySet
+from django.db.models import Count, Min
 
 from accounts.models import Agent
 from approvals.gates.statuses import APPROVED_STATUSES
 from approvals.models import Gate
 from approvals.policies.rate_counters import find_position_before
 from db.whole_days import DayPeriod, find_day_start
-from display import display_state
 from investigation.query.edit import quote_if_needed
 from ledger.models import Effect, Tool
 from ledger.partial_indexes import NEEDS_PERMISSION
@@ -147,13 +146,6 @@ def _load_figures(
     before = period.before_us
     pending = Gate.objects.filter(project=agent.project_id, agent=agent, status="pending")
     waiting = pending.aggregate(number=Count("id"), first=Min("decide_by_us"))
-    unknown, since_us = 0, None
-    of_agent = Effect.objects.filter(project=agent.project_id, agent=agent)
-    for condition in display_state.shown_state_conditions(display_state.UNKNOWN, now):
-        part = of_agent.filter(condition).aggregate(number=Count("id"), first=Min("received_us"))
-        unknown += part["number"]
-        starts = [us for us in (since_us, part["first"]) if us is not None]
-        since_us = min(starts, default=None)
     effects, failed = (
         sum_days(counts, period.since_us) for counts in (activity.effects, activity.failed)
     )
@@ -173,8 +165,8 @@ def _load_figures(
         "bypassed_before": sum_days(activity.bypassed, before, period.since_us).total()
         if has_before
         else None,
-        "unknown": CountedShare(unknown, 0, f"{named} state:unknown"),
-        "unknown_since_us": since_us,
+        "unknown": CountedShare(activity.all_unknown, 0, f"{named} state:unknown"),
+        "unknown_since_us": activity.unknown_since_us,
         "today": CountedShare(
             sum_tools(activity.effects)[today], 0, f"{named} since:{_day(today)}"
         ),
@@ -314,17 +306,20 @@ def _load_live_sessions(agent: Agent, now: int) -> list[LiveSession]:
         .values_list("session")
         .annotate(number=Count("id"))
     )
-    effects: QuerySet[Effect] = Effect.objects.filter(
+    effects = Effect.objects.filter(
         session__in=ids,
         opened_position__gt=find_position_before(now - LIVE_US),
         received_us__gte=now - LIVE_US,
     )
+    columns = ("session_id", "id", "opened_position", "tool", "state", "received_us")
     beats: dict[UUID, list[float]] = {}
     last: dict[UUID, Effect] = {}
-    for effect in effects.order_by("-opened_position")[:MAX_BEATS]:
-        last.setdefault(effect.session_id, effect)
-        at = 100 * (1 - (now - effect.received_us) / LIVE_US)
-        beats.setdefault(effect.session_id, []).append(round(max(at, 0), 1))
+    for values in effects.order_by("-opened_position").values_list(*columns)[:MAX_BEATS]:
+        session, received_us = values[0], values[-1]
+        if session not in last:
+            last[session] = Effect(**dict(zip(columns, values, strict=True)))
+        at = 100 * (1 - (now - received_us) / LIVE_US)
+        beats.setdefault(session, []).append(round(max(at, 0), 1))
     return [
         LiveSession(
             session,

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from db import raw_sql
 from display.urls_of_rows import build_search_url
-from monitoring.effect_hours import HOUR_US, JOB_NAME
+from monitoring.effect_hours import COUNTED_POSITION, HOUR_US, IS_OF_A_RANGE
 
 DAY_US: Final = 24 * HOUR_US
 WEEK_US: Final = 7 * DAY_US
@@ -65,13 +65,7 @@ DAY_STATES: Final = (
     DayState("violating", "is:violating", "violation", "is-danger", "warn", True),
 )
 _HOUR: Final = f"received_us - received_us % {HOUR_US}"
-# The job's position, and the lowest position that an effect of today can have.
-COUNTED_POSITION: Final = (
-    f"coalesce((SELECT position FROM monitoring_jobheartbeat WHERE name = '{JOB_NAME}'), 0)"
-)
-# Always true. PostgreSQL expects a third of all rows above a position that it does not know, and
-# reads the whole table; of a range with two ends it expects little, and uses an index.
-IS_OF_A_RANGE: Final = f"opened_position <= {2**63 - 1}"
+# The lowest position that an effect of today can have.
 _LOWEST: Final = (
     "coalesce((SELECT min(first_position) FROM monitoring_effecthour"
     f" WHERE project_id = %s AND hour_us >= %s), {COUNTED_POSITION} + 1)"

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from db import raw_sql
 from display.urls_of_rows import build_search_url
-from monitoring.effect_hours import HOUR_US
-from pages.overview.day_counts import COUNTED_POSITION, IS_OF_A_RANGE, format_minute
+from monitoring.effect_hours import COUNTED_POSITION, HOUR_US, IS_OF_A_RANGE
+from pages.overview.day_counts import format_minute
 from sessions.models import ENDED
 
 MINUTE_US: Final = 60_000_000

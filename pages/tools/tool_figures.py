@@ -1,7 +1,8 @@
 """How each tool of a project fared: calls, success, unknown outcomes and durations. Reads only.
 
-Periods are whole UTC days by the server's clock of each effect's first entry. Counts read ranges
-of indexes; positions bound them, and only the effects near the first day's start are fetched.
+Periods are whole UTC days by the server's clock of each effect's first entry. The job has counted
+the calls (monitoring/effect_hours.py). States are counted in ranges of indexes, which positions
+bound; of failed effects only those near the first day's start are fetched.
 """
 
 from collections import Counter
@@ -18,29 +19,13 @@ from db.whole_days import DayPeriod
 from display import display_state
 from investigation.query.edit import quote_if_needed
 from ledger.models import Effect
+from monitoring import effect_hours
 from pages.agents.agent_activity import find_p95
 
 MAX_TIMED: Final = 1_000
 MAX_TOOLS: Final = 100
 _SLACK_US: Final = 60_000_000  # how far the order of positions and of the server's clock differ
 
-# One index step per tool (effect_by_tool), then ranges of the same index.
-_CALLS: Final = """
-WITH RECURSIVE used(tool) AS (
-  SELECT min(tool) FROM ledger_effect WHERE project_id = %s AND tool > ''
-  UNION ALL
-  SELECT (SELECT min(tool) FROM ledger_effect WHERE project_id = %s AND tool > used.tool)
-  FROM used WHERE used.tool IS NOT NULL
-)
-SELECT tool, (
-    SELECT COUNT(*) FROM ledger_effect WHERE project_id = %s AND tool = used.tool
-    AND opened_position > %s
-  ) + (
-    SELECT COUNT(*) FROM ledger_effect WHERE project_id = %s AND tool = used.tool
-    AND opened_position > %s AND opened_position <= %s AND received_us >= %s
-  )
-FROM used WHERE tool IS NOT NULL
-"""
 _TIMED: Final = """
 SELECT {n}, settled_at_us - dispatched_at_us FROM (
   SELECT settled_at_us, dispatched_at_us FROM ledger_effect
@@ -66,18 +51,15 @@ class ToolFigures:
 
 def load_tool_figures(project: Project, period: DayPeriod) -> list[ToolFigures]:
     """Load the tools used in the period, most used first. At most eight queries."""
-    key, since = raw_sql.vendor_id(project.id), period.since_us
+    since = period.since_us
     low, high = find_position_before(since - _SLACK_US), find_position_before(since + _SLACK_US)
-    calls = {
-        tool: number
-        for tool, number in raw_sql.fetch_rows(_CALLS, [key, key, key, high, key, low, high, since])
-        if number
-    }
-    failed = _count_states(project.id, "failed", low, period)
-    unknown = _count_states(project.id, display_state.UNKNOWN, low, period)
+    days = effect_hours.load_effect_days(project.id, since)
+    calls = {tool: by_day.total() for tool, by_day in days.items() if tool}
+    failed = _count_states(project.id, "failed", low, high, period)
+    unknown = _count_states(project.id, display_state.UNKNOWN, low, high, period)
     open_effects: Counter[str] = Counter()
     for state in ("planned", display_state.AWAITING, "dispatched", "superseded", "compensated"):
-        open_effects += _count_states(project.id, state, low, period)
+        open_effects += _count_states(project.id, state, low, high, period)
     ordered = sorted(calls, key=lambda tool: (-calls[tool], tool))
     figures = [
         ToolFigures(
@@ -98,15 +80,27 @@ def load_tool_figures(project: Project, period: DayPeriod) -> list[ToolFigures]:
     return figures
 
 
-def _count_states(project: UUID, state: str, low: int, period: DayPeriod) -> Counter[str]:
-    """Count effects by tool that are shown in a state; by its partial index."""
+def _count_states(
+    project: UUID, state: str, low: int, high: int, period: DayPeriod
+) -> Counter[str]:
+    """Count effects by tool that are shown in a state; by its partial index. One or two queries.
+
+    Above position `high` all are of the period, so their times are not read.
+    """
     counts: Counter[str] = Counter()
-    rows = Effect.objects.filter(
-        project=project, opened_position__gt=low, received_us__gte=period.since_us
+    effects = Effect.objects.filter(project=project).order_by()
+    parts = (
+        effects.filter(opened_position__gt=high),
+        effects.filter(
+            opened_position__gt=low, opened_position__lte=high, received_us__gte=period.since_us
+        ),
     )
     for condition in display_state.shown_state_conditions(state, period.now_us):
-        grouped = rows.filter(condition).order_by().values_list("tool")
-        counts.update(dict(grouped.annotate(number=Count("id"))))
+        of_parts = [
+            rows.filter(condition).values_list("tool").annotate(number=Count("*")) for rows in parts
+        ]
+        for tool, number in of_parts[0].union(of_parts[1], all=True):
+            counts[tool] += number
     return counts
 
 

@@ -21,7 +21,7 @@ from ledger.models import (
     UsedNamePlan,
     UsedNameProgress,
 )
-from monitoring.models import EffectHour, JobHeartbeat, StuckEpisode, StuckLimit
+from monitoring.models import EffectDay, EffectHour, JobHeartbeat, StuckEpisode, StuckLimit
 from proofs.models import Anchor, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import (
     Capacity,
@@ -310,6 +310,10 @@ RECOVERY: Final[dict[str, Case]] = {
     "effect_hour_has_effects": check_case(
         EffectHour, {"effects": 0}, {"effects": 2}, {"first_position": 0}
     ),
+    "effect_day_is_counted_once": unique_case(
+        EffectDay, lambda _: {"day_us": 0}, lambda _: {"tool": "git.pull"}
+    ),
+    "effect_day_has_effects": check_case(EffectDay, {"effects": 0}, {"effects": 2}),
     "job_heartbeat_counts_up": check_case(
         JobHeartbeat, {"heartbeats": 0}, {"heartbeats": 1}, {"every_us": -1}
     ),

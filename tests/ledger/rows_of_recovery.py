@@ -26,7 +26,7 @@ from ledger.models import (
     UsedNamePlan,
     UsedNameProgress,
 )
-from monitoring.models import EffectHour, JobHeartbeat, StuckEpisode, StuckLimit
+from monitoring.models import EffectDay, EffectHour, JobHeartbeat, StuckEpisode, StuckLimit
 from proofs.models import Anchor, SealedEntry, SealProgress, SigningKey, Tile, TreeHead
 from sessions.models import (
     Capacity,
@@ -177,6 +177,13 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "hour_us": w.new() * 3_600_000_000,
         "effects": 1,
         "first_position": 1,
+    },
+    EffectDay: lambda w: {
+        "project": w.project,
+        "agent": w.agent,
+        "tool": "git.push",
+        "day_us": w.new() * 86_400_000_000,
+        "effects": 1,
     },
     JobHeartbeat: lambda w: {"name": f"job {w.new()}", "heartbeat_us": 1},
     EffectText: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},

@@ -1,4 +1,4 @@
-"""manage.py rebuild_counts: count the effects of every hour again."""
+"""manage.py rebuild_counts: count the effects of every hour and day again."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from monitoring import effect_hours
 
 
 class Command(BaseCommand):
-    """Delete the hourly counts of the overview and count all effects again, then exit.
+    """Delete the counts by hour and by day and count all effects again, then exit.
 
     Needed only after rows of effects were restored or removed by hand.
     """
 
-    help = "Count the effects of every hour again, for the overview."
+    help = "Count the effects of every hour and day again, for pages with figures."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         position = effect_hours.rebuild_effect_hours()
