@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test test-matrices test-agents typescript check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser
+.PHONY: help install demo run test test-matrices test-agents typescript check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser docs
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -95,9 +95,12 @@ morning: .venv/.tests browser ## take pictures of a staged morning of requests w
 screenshots: .venv/.tests browser ## renew docs/screenshots from sample data
 	@$(BIN)/python -m tests.visual.screenshots docs/screenshots
 
+docs: .venv/.tests .venv/.client ## build the documentation site; Gatebook serves it at /docs/, without any network
+	@GATEBOOK_VAR=var/check DATABASE_URL= $(BIN)/python manage.py build_docs
+
 lock: .venv/.tests ## choose the newest versions that pyproject.toml allows and write both lock files
 	$(COMPILE) --upgrade --extra redis --output-file requirements.lock pyproject.toml
-	$(COMPILE) --upgrade --constraint requirements.lock --extra redis --extra embedded --extra test --extra dev \
+	$(COMPILE) --upgrade --constraint requirements.lock --extra redis --extra embedded --extra test --extra docs --extra dev \
 		--output-file requirements-dev.lock pyproject.toml
 
 clean: ## remove .venv and what tools left behind; var/ holds your data and stays

@@ -20,7 +20,14 @@ NOTE: Final = "installation"
 # Commands that do not use the installation, or (`setup`, `replace_key`) compare for themselves.
 _FREE: Final = frozenset(
     {
-        *("setup", "replace_key", "record_schema", "policies_schema", "describe_search"),
+        *(
+            "setup",
+            "replace_key",
+            "record_schema",
+            "policies_schema",
+            "describe_search",
+            "build_docs",
+        ),
         "check_recorded_commands",
     }
 )

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from csp.constants import NONE, SELF
 
 from config import logging, secret_keys
+from config.docs_site import site_files
 from db import url
 
 
@@ -242,6 +243,10 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+# WhiteNoise also serves the site that `make docs` builds, with the policy of its inline parts.
+WHITENOISE_ROOT = site_files.SITE_ROOT if site_files.SITE_ROOT.is_dir() else None
+WHITENOISE_INDEX_FILE = True
+WHITENOISE_ADD_HEADERS_FUNCTION = site_files.add_site_headers
 MEDIA_ROOT = VAR_DIR / "artifacts"
 # The most bytes stored of one artifact. Larger ones are known only by their hash.
 GATEBOOK_ARTIFACT_BYTES = int(os.environ.get("GATEBOOK_ARTIFACT_BYTES") or 64 * 1024 * 1024)

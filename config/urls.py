@@ -3,6 +3,7 @@
 from django.urls import include, path
 
 from api.views import meta
+from config.docs_site.views import docs_start
 from monitoring import health
 from proofs.verifier import verifier_download
 
@@ -11,6 +12,7 @@ urlpatterns = [
     path("readyz", health.readyz),
     path("metrics", health.metrics),
     path("proofs/gatebook-verify.py", verifier_download.verifier_file, name="verifier_file"),
+    path("docs/", docs_start, name="docs"),
     path("docs/api/", meta.show_api_page, name="api"),
     path("", include("accounts.urls")),
     path("", include("ledger.urls")),

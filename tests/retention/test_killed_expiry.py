@@ -50,7 +50,7 @@ def run_and_kill(positions: list[int], folder: Path) -> None:
         [sys.executable, "-c", KILLED], env=environment, cwd=settings.BASE_DIR
     )
     try:
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 300
         while Body.objects.filter(entry__in=positions).count() > before - 10:
             assert process.poll() is None
             assert time.monotonic() < ends

@@ -1,0 +1,1 @@
+"""The documentation site: MkDocs builds it from docs/, and Gatebook serves it at /docs/."""

@@ -1,0 +1,91 @@
+"""Build the site of this version into build/site/docs, beside those of other versions."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+from mkdocs.commands import build
+from mkdocs.config import load_config
+
+from config.docs_site.made_pages import MADE_PAGES
+from config.docs_site.site_files import DOCS_FOLDER, FROM_ROOT, POLICY_NAME
+
+_SCRIPT: Final = re.compile(
+    rb"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>(.*?)</script>", re.DOTALL
+)
+_STYLE: Final = re.compile(rb"<style[^>]*>(.*?)</style>", re.DOTALL)
+_STYLE_ATTRIBUTE: Final = re.compile(rb'(<(?:th|td)\b[^>]*) style="text-align: (\w+);?"')
+
+
+# Each heading of the navigation with its pages; of a folder, those named first come first.
+NAVIGATION: Final[dict[str, tuple[str, ...]]] = {
+    "Tutorial": ("tutorial/",),
+    "How-to": ("how-to/operating.md", "how-to/"),
+    "Reference": (*MADE_PAGES, "reference/", "glossary.md"),
+    "Explanation": ("architecture.md", "explanation/"),
+    "Decisions": ("decisions/README.md", "decisions/"),
+    "Project": ("status.md", *FROM_ROOT.values()),
+}
+
+
+def build_site(folder: Path = DOCS_FOLDER) -> Path:
+    """Build the site strictly and return its folder. Raises mkdocs.exceptions.Abort."""
+    site = folder / settings.GATEBOOK_VERSION
+    config = load_config(
+        str(Path(__file__).with_name("mkdocs.yml")),
+        site_dir=str(site),
+        nav=[{"Home": "README.md"}, *({name: list_pages(name)} for name in NAVIGATION)],
+        site_name=f"Gatebook {settings.GATEBOOK_VERSION}",
+    )
+    build.build(config)
+    pages = sorted(site.rglob("*.html"))
+    for page in pages:
+        text = page.read_bytes()
+        page.write_bytes(_STYLE_ATTRIBUTE.sub(rb'\1 align="\2"', text))
+    site.joinpath(POLICY_NAME).write_text(_build_policy(pages), "utf-8")
+    versions = sorted((path.parent.name for path in folder.glob(f"*/{POLICY_NAME}")), reverse=True)
+    folder.joinpath("versions.json").write_text(
+        json.dumps([{"version": name, "title": name, "aliases": []} for name in versions]), "utf-8"
+    )
+    return site
+
+
+def list_pages(heading: str) -> list[str]:
+    """Return the pages under a heading of the navigation, by their paths in the site."""
+    pages: list[str] = []
+    for entry in NAVIGATION[heading]:
+        folder = settings.BASE_DIR / "docs" / entry
+        pages += sorted(f"{entry}{path.name}" for path in folder.glob("*.md")) or [entry]
+    return list(dict.fromkeys(pages))
+
+
+def _build_policy(pages: Iterable[Path]) -> str:
+    """Return the content security policy of the pages: their inline parts are named by hash."""
+    scripts, styles = set(), set()
+    for page in pages:
+        text = page.read_bytes()
+        scripts |= {_hash(part) for part in _SCRIPT.findall(text)}
+        styles |= {_hash(part) for part in _STYLE.findall(text)}
+    return "; ".join(
+        (
+            "default-src 'none'",
+            " ".join(("script-src 'self'", *sorted(scripts))),
+            " ".join(("style-src 'self'", *sorted(styles))),
+            "img-src 'self' data:",
+            "font-src 'self'",
+            "connect-src 'self'",
+            "worker-src 'self'",
+            "form-action 'none'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
+
+
+def _hash(part: bytes) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(part).digest()).decode()}'"

@@ -1,0 +1,102 @@
+"""The documentation site: made from docs/ and from code, complete, and without the network."""
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command, get_commands
+from django.test import Client
+from mkdocs.exceptions import Abort
+
+from api.openapi.document import build_openapi_document
+from config.docs_site import made_pages, site_build, site_files
+from config.docs_site.views import docs_start
+
+pytestmark = pytest.mark.once
+INLINE = re.compile(rb"<(script|style)(?![^>]*(?:\bsrc=|/json))[^>]*>(.*?)</\1>", re.DOTALL)
+LOADED = re.compile(r"<(?:script|img|link)\b[^>]*\b(?:src|href)=[\"']?(https?:)?//")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: a dead link fails."""
+    return site_build.build_site(tmp_path_factory.mktemp("docs"))
+
+
+def test_each_document_is_a_page_under_its_heading(site: Path) -> None:
+    listed = [page for heading in site_build.NAVIGATION for page in site_build.list_pages(heading)]
+    assert len(listed) == len(set(listed))
+    documents = {
+        path.relative_to(settings.BASE_DIR / "docs").as_posix()
+        for path in (settings.BASE_DIR / "docs").rglob("*.md")
+    }
+    made = {*made_pages.MADE_PAGES, *site_files.FROM_ROOT.values()}
+    assert set(listed) == documents - {"README.md"} | made
+    for page in listed:
+        assert (site / page.removesuffix("README.md").removesuffix(".md") / "index.html").is_file()
+    assert settings.GATEBOOK_VERSION in (site.parent / "versions.json").read_text()
+
+
+def test_nothing_comes_from_elsewhere_and_inline_parts_are_in_the_policy(site: Path) -> None:
+    policy = (site / site_files.POLICY_NAME).read_text()
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 80
+    for page in pages:
+        text = page.read_bytes()
+        assert not LOADED.search(text.decode()), page
+        assert b"<td style" not in text
+        for _, part in INLINE.findall(text):
+            digest = base64.b64encode(hashlib.sha256(part).digest()).decode()
+            assert f"'sha256-{digest}'" in policy, page
+
+
+def test_links_that_leave_the_documents_become_paths(site: Path) -> None:
+    text = (site / "explanation" / "verdicts" / "index.html").read_text()
+    assert "../../tests/" not in text
+    contributing = (site / "contributing" / "index.html").read_text()
+    assert 'href="../architecture/"' in contributing
+
+
+def test_the_reference_names_everything_that_the_code_has() -> None:
+    endpoints = made_pages.build_endpoints_page()
+    for path, methods in build_openapi_document()["paths"].items():
+        for method in methods:
+            if method not in ("parameters", "servers"):
+                assert f"### `{method.upper()} {path}`" in endpoints
+    commands = made_pages.build_manage_page()
+    for name, app in get_commands().items():
+        if (settings.BASE_DIR / app.partition(".")[0]).is_dir():
+            assert f"## {name}\n" in commands, name
+    assert "## gatebook resume-runner\n" in made_pages.build_gatebook_page()
+    client = made_pages.build_client_page()
+    for name in ("Client", "AsyncSession", "PermissionRefused", "Result"):
+        assert f"## {name}\n" in client
+
+
+def test_a_dead_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_build, "build_site", _abort)
+    with pytest.raises(CommandError, match="was not built: 1 warning"):
+        call_command("build_docs")
+
+
+def _abort() -> Path:
+    raise Abort("1 warning")
+
+
+@pytest.mark.django_db
+def test_the_address_leads_to_the_site_or_says_how_to_build_it(
+    site: Path, monkeypatch: pytest.MonkeyPatch, client: Client, tmp_path: Path
+) -> None:
+    views = f"{docs_start.__module__}.DOCS_FOLDER"
+    monkeypatch.setattr(views, tmp_path)
+    answer = client.get("/docs/")
+    assert answer.status_code == 404
+    assert "make docs" in answer.content.decode()
+    monkeypatch.setattr(views, site.parent)
+    answer = client.get("/docs/")
+    assert answer.headers["Location"] == f"/docs/{settings.GATEBOOK_VERSION}/"
