@@ -84,7 +84,7 @@ def set_agent_charter(agent: Agent, charter: str, *, version: int, actor: str) -
     stored = Agent.objects.select_for_update().get(pk=agent.pk)
     if stored.charter_version != version:
         raise ChangeRefused(
-            "Another person changed the charter since you opened it. Reload it and compare."
+            "Another person changed the agent's charter since you opened it. Reload and compare."
         )
     if stored.charter == charter:
         return

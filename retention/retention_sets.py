@@ -106,7 +106,9 @@ def repeat_dry_run(retention_set: UUID, project: Project) -> None:
     with transaction.atomic(durable=True):
         row = RetentionSet.objects.select_for_update().get(pk=retention_set, project=project)
         if row.activation_position is not None:
-            raise ChangeRefused("This set is or was in force. Load a new version to count it.")
+            raise ChangeRefused(
+                "This retention set is or was in force. Load a new version to count it."
+            )
         row.dry_run, row.counted_position, row.counted_at_us = {}, 0, None
         row.counted_end = load_stable_position()
         row.save()

@@ -144,7 +144,7 @@ def _read_chunks(request: HttpRequest) -> Iterator[bytes]:
         raise Problem(
             411,
             "length_required",
-            "Content-Length is missing. Send it; chunked bodies are not accepted.",
+            "Content-Length of the artifact is missing. Send it; chunked bodies are not accepted.",
         )
     if (
         length.isascii()

@@ -4,6 +4,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from journal.models import Entry
 from tests.approvals.conftest import quiet
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.linked_numbers import check_linked_numbers
@@ -67,6 +68,26 @@ def test_the_queries_of_the_page_do_not_grow_with_what_the_agent_did(
     for number in range(20):
         quiet.plan(f"more-{number}", tool=f"tool.{number}", arguments=[number])
     assert count_queries() == before
+
+
+def test_pages_that_name_the_agent_link_to_it(
+    quiet: InboxScenario, organization: Organization
+) -> None:
+    act(quiet)
+    gate = quiet.gate(quiet.plan("linked", tool="git.push", arguments=["linked"]))
+    then = f"?asof=%23{Entry.objects.latest('position').position}"
+    client = organization.client("administrator")
+    link = f'href="{reverse("agent", args=[organization.agent.pk])}"'
+    for url in (
+        reverse("gate", args=[gate.pk]),
+        reverse("gate_asof", args=[gate.pk]) + then,
+        reverse("effect", args=[gate.effect_id]),
+        reverse("effect", args=[gate.effect_id]) + then,
+        reverse("session", args=[gate.session_id]),
+        reverse("session", args=[gate.session_id]) + then,
+        reverse("inbox"),
+    ):
+        assert link in client.get(url).text, url
 
 
 def test_settings_tokens_and_the_stop_are_for_those_who_may_use_them(

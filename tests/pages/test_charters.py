@@ -54,7 +54,7 @@ def test_the_second_of_two_concurrent_edits_is_refused(organization: Organizatio
     )
     answer = client.post(url, {"charter": "Deploy whenever.", "version": 0})
     assert answer.status_code == 422
-    assert "Another person changed the charter" in answer.text
+    assert "Another person changed the agent" in answer.text
     assert "Deploy whenever." in answer.text, "what was written is not lost"
     assert Agent.objects.get(pk=organization.agent.pk).charter == CHARTER
 
