@@ -64,7 +64,7 @@ def _find_or_create(project: Project, name: str, owner: User | None, actor: str)
         with transaction.atomic():
             _record(agent, "admin.agent_created", actor)
             agent.save(force_insert=True)
-    except IntegrityError:  # another process created it meanwhile
+    except IntegrityError:  # another process created it first
         return stored.get()
     return agent
 

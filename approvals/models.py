@@ -490,7 +490,7 @@ class ReviewSettings(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     away_from_us = models.BigIntegerField(null=True)
     away_until_us = models.BigIntegerField(null=True)
-    # Gets what is assigned or mailed to the person meanwhile.
+    # Gets what is assigned or mailed to the person during the absence.
     stand_in = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )

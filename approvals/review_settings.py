@@ -26,7 +26,7 @@ MAX_ABSENCE_US: Final = 366 * DAY_US
 
 
 class Absence(NamedTuple):
-    """Who is away until when, and who stands in; an empty name if nobody does."""
+    """Who is away until when, and who stands in; an empty name for no stand-in."""
 
     name: str
     until_us: int

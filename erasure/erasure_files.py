@@ -10,10 +10,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Final, cast
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 
 from erasure.row_scan import Subject
@@ -23,10 +26,12 @@ from investigation.models import Export
 from sessions import artifacts
 from sessions.models import Artifact, Session
 
+log = structlog.get_logger("gatebook.erasure")
 _CHUNK: Final = 1024 * 1024
 _OVERLAP: Final = 4096  # longer than every spelling of a word
 _DEEPEST: Final = 3
-_MOST_UNPACKED: Final = 1 << 30
+MOST_UNPACKED: Final = 1 << 30  # bytes of one stored file
+_IN_MEMORY: Final = 16 * 1024 * 1024
 # Damaged, encrypted, or of a method that Python does not know.
 _UNREADABLE: Final = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
@@ -76,34 +81,58 @@ def _has_subject(row: Artifact, subject: Subject) -> bool:
     path = artifacts.artifact_path(row.project_id, row.sha256)
     if not path.exists():
         return False
+    limit = UnpackLimit(MOST_UNPACKED)
     with path.open("rb") as file:
-        return any(_matches_bytes(chunk, subject) for chunk in read_unpacked(file))
+        has_subject = any(_matches_bytes(chunk, subject) for chunk in read_unpacked(file, limit))
+    if limit.left <= 0 and not has_subject:
+        log.warning("artifact_not_searched_to_its_end", artifact=str(row.id))
+    return has_subject
 
 
-def read_unpacked(file: IO[bytes], depth: int = 0) -> Iterator[bytes]:
+@dataclass
+class UnpackLimit:
+    """The bytes that may still be unpacked of one stored file, over all of its members."""
+
+    left: int
+
+
+def read_unpacked(file: IO[bytes], limit: UnpackLimit, depth: int = 0) -> Iterator[bytes]:
     """Yield the bytes of a file in chunks that overlap, then those of what it compresses.
 
-    Zip files (also documents of that form) and gzip, three deep. At most _MOST_UNPACKED bytes of
-    each member are read.
+    Zip files (also documents of that form) and gzip, three deep, until nothing is left of `limit`.
     """
-    before, size = b"", 0
-    while size < _MOST_UNPACKED and (chunk := file.read(_CHUNK)):
+    before = b""
+    while chunk := file.read(_CHUNK):
         yield before + chunk
-        before, size = chunk[-_OVERLAP:], size + len(chunk)
+        before = chunk[-_OVERLAP:]
     if depth == _DEEPEST:
         return
+    for name, member in _open_members(file):
+        yield name
+        # A copy: to seek in a member unpacks it again, to its end and beyond any limit.
+        with SpooledTemporaryFile(_IN_MEMORY, dir=str(settings.VAR_DIR)) as copy:
+            with suppress(*_UNREADABLE):
+                while limit.left > 0 and (chunk := member.read1(min(_CHUNK, limit.left))):
+                    limit.left -= copy.write(chunk)
+            copy.seek(0)
+            yield from read_unpacked(cast("IO[bytes]", copy), limit, depth + 1)
+
+
+def _open_members(file: IO[bytes]) -> Iterator[tuple[bytes, gzip.GzipFile | zipfile.ZipExtFile]]:
+    """Yield name and content of what a file compresses, as far as Python can read it."""
     file.seek(0)
-    with suppress(*_UNREADABLE):
-        if file.read(2) == b"\x1f\x8b":
-            file.seek(0)
-            with gzip.open(file) as unpacked:
-                yield from read_unpacked(unpacked, depth + 1)  # type: ignore[arg-type]
-        elif zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                for member in archive.infolist():
-                    with suppress(*_UNREADABLE), archive.open(member) as unpacked:
-                        yield member.filename.encode("utf-8", "replace")
-                        yield from read_unpacked(unpacked, depth + 1)
+    if file.read(2) == b"\x1f\x8b":
+        file.seek(0)
+        with gzip.open(file) as unpacked:
+            yield b"", unpacked
+    elif zipfile.is_zipfile(file):
+        with suppress(*_UNREADABLE), zipfile.ZipFile(file) as archive:
+            for member in archive.infolist():
+                with suppress(*_UNREADABLE), archive.open(member) as unpacked:
+                    yield (
+                        member.filename.encode("utf-8", "replace"),
+                        cast("zipfile.ZipExtFile", unpacked),
+                    )
 
 
 def _matches_bytes(content: bytes, subject: Subject) -> bool:

@@ -102,7 +102,7 @@ def _redirect_channels(
 ) -> list[NotificationChannel]:
     """Return the channels, with those of a stand-in in place of those of a person who is away.
 
-    Nobody's request goes unsent: without a stand-in, or a channel of theirs, the first one stays.
+    Every request is sent: without a stand-in, or a channel of theirs, the first channel stays.
     """
     listed, absences = list(channels), load_absences(project)
     redirected = {channel.pk: channel for channel in listed}

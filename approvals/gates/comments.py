@@ -85,9 +85,9 @@ def write_comment(gate: Gate, membership: Membership, text: str) -> list[str]:
 
 @transaction.atomic
 def assign_gate(gate: Gate, membership: Membership, username: str) -> Membership | None:
-    """Assign a pending request to a member who may approve it, or to nobody for an empty name.
+    """Assign a pending request to a member who may approve it.
 
-    Return the member. Raises ChangeRefused.
+    An empty name removes the assignee. Return the member. Raises ChangeRefused.
     """
     gate = deadlines.lock_gate(gate).gate
     if not is_gate_reviewer(gate, membership):

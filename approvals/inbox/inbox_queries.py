@@ -346,7 +346,7 @@ def _filter_for_member(
     """Keep the requests that wait for this person. At most five queries.
 
     Those that a comment asks the person about, and those that wait for their vote: assigned to
-    them, or to nobody.
+    them, or unassigned.
     """
     user = membership.user
     theirs = Q(requester=user) | Q(session_owner=user) | Q(agent_owner=user)

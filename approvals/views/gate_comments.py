@@ -35,7 +35,7 @@ def comment_page(request: MemberRequest, gate: UUID) -> HttpResponse:
 @require_POST
 @role_required("reviewer")
 def assign_page(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """Assign the request to the named member, or to nobody."""
+    """Assign the request to the named member, or remove its assignee."""
     gate_row = load_gate_of_request(request, gate)
     name = request.POST.get("to", "").replace("\0", "")[:150]
     try:
@@ -43,8 +43,8 @@ def assign_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     except ChangeRefused as refusal:
         messages.error(request, f"The request was not assigned. {refusal}")
     else:
-        whom = member.user.get_username() if member is not None else "nobody"
-        messages.success(request, f"{gate_row} is assigned to {whom}.")
+        text = f"assigned to {member.user.get_username()}" if member is not None else "unassigned"
+        messages.success(request, f"{gate_row} is {text}.")
     return _redirect_back(request, gate_row.id)
 
 

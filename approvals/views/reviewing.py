@@ -32,7 +32,7 @@ class AbsenceForm(forms.Form):
 
     def __init__(self, names: list[str], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        choices = [("", "(nobody)"), *((name, name) for name in names)]
+        choices = [("", "no stand-in"), *((name, name) for name in names)]
         cast("forms.ChoiceField", self.fields["stand_in"]).choices = choices
 
     def clean(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Build the site of this version into build/site/docs, beside those of other versions."""
+"""Build the site of this version into build/site/docs, next to those of other versions."""
 
 import base64
 import hashlib

@@ -18,7 +18,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from erasure import storage_scrub
-from erasure.erasure_files import read_unpacked
+from erasure.erasure_files import MOST_UNPACKED, UnpackLimit, read_unpacked
 from erasure.text_columns import TEXT_TABLES, TextTable, Treatment
 from investigation.exports import exports
 from investigation.fulltext import indexer
@@ -150,7 +150,7 @@ def read_files(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             with path.open("rb") as file:
-                yield str(path), b"".join(read_unpacked(file))
+                yield str(path), b"".join(read_unpacked(file, UnpackLimit(MOST_UNPACKED)))
     if connection.vendor == "sqlite":
         database = Path(str(connection.settings_dict["NAME"]))
         for path in (database, database.with_name(f"{database.name}-wal")):
