@@ -21,6 +21,7 @@ RULES = (
 )
 
 
+@pytest.mark.usefixtures("one_window")
 def test_a_bundle_proves_which_texts_expired(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

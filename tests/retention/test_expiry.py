@@ -111,6 +111,7 @@ def test_a_run_that_is_killed_in_a_batch_continues(
     assert sum(row["count"] for row in facts) == 7
 
 
+@pytest.mark.usefixtures("one_window")
 def test_the_verifier_tells_expired_bodies_from_missing_ones(office: Office) -> None:
     world = office.world
     positions = append_texts(world, "effect.planned", ["a", "b", "c"], 200)

@@ -36,6 +36,7 @@ def load(organization: Organization, file: Path, text: str = RULES, *options: st
     return out.getvalue()
 
 
+@pytest.mark.usefixtures("one_window")
 def test_an_administrator_puts_a_counted_set_in_force(
     organization: Organization,
     sample: SampleIds,
