@@ -1,8 +1,9 @@
-"""What the expiry of texts costs: a batch at two sizes, searches afterwards, ingest during it.
+"""What growth and the expiry of texts cost: ingest and expiry at two sizes, then searches.
 
 Two databases are filled from one seed over five months (evaluation/bench/bulk_seed.py), and a retention
-set of 30 days is put in force. `manage.py run_retention --seconds` then removes bodies of both in turns;
-on PostgreSQL the CPU time of its database connection counts too. The job clock is stopped during it.
+set of 30 days is put in force. Batches are posted to both in turns. `manage.py run_retention --seconds`
+then removes bodies of both in turns; on PostgreSQL the CPU time of its database connection counts too.
+Ingest is measured again during an expiry. The job clock is stopped during all of it.
 The full sizes take about two hours and LEAST_BYTES of disk an effect; `--quick` takes some minutes.
 """
 
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -56,6 +57,7 @@ def measure(
         installation.manage("load_retention", str(rules), "--activate")
         spent = time.monotonic() - started
         report.add(vendor, f"retention, {size:,} effects: dry run", "s", [spent])
+    _measure_ingest_cost(report, installations, rounds=rounds, batches=max(batches // 10, 3))
     _measure_batches(report, installations, rounds=rounds, seconds=seconds)
     largest = installations[sizes[-1]]
     with serve(largest) as server, sealing.stopped_jobs(server):
@@ -89,6 +91,43 @@ def _fill(fresh: Installation, sizes: tuple[int, int]) -> dict[int, Installation
     return filled
 
 
+def _measure_ingest_cost(
+    report: Report, installations: dict[int, Installation], *, rounds: int, batches: int
+) -> None:
+    """Post batches to each size in turns, and compare the CPU time of a thousand events."""
+    costs: dict[int, list[float]] = {size: [] for size in installations}
+    vendor = next(iter(installations.values())).vendor
+    with ExitStack() as stack:
+        servers: dict[int, tuple[Server, str]] = {}
+        for size, installation in installations.items():
+            server = stack.enter_context(serve(installation))
+            stack.enter_context(sealing.stopped_jobs(server))
+            servers[size] = server, installation.issue_token("bench")
+        for number in range(rounds + 1):  # the first round warms up and is not counted
+            sys.stderr.write(f"{vendor}: ingest at two sizes, round {number} of {rounds}\n")
+            for size, (server, token) in servers.items():
+                sent = [Writer(f"size{number}{n}").mixed(batches) for n in range(WRITERS)]
+                items = sum(batch.items for part in sent for batch in part)
+                before = server.cpu_s()
+                clients.run_together(
+                    [clients.post_batches(server.port, token, part) for part in sent]
+                )
+                if number:
+                    costs[size].append(1000 * (server.cpu_s() - before) / items)
+    _report_ratio(report, vendor, "ingest", "CPU-s per 1,000 events", costs)
+
+
+def _report_ratio(
+    report: Report, vendor: str, what: str, unit: str, costs: dict[int, list[float]]
+) -> None:
+    """Report the costs of the small and the large size, and their ratio with its bar."""
+    small, large = costs
+    for size, values in costs.items():
+        report.add(vendor, f"{what}, {size:,} effects", unit, values)
+    ratios = [more / less for more, less in zip(costs[large], costs[small], strict=False)]
+    report.add(vendor, f"{what}: {large:,} against {small:,}", "×", ratios, bar=RATIO_BAR)
+
+
 def _measure_batches(
     report: Report, installations: dict[int, Installation], *, rounds: int, seconds: int
 ) -> None:
@@ -101,12 +140,7 @@ def _measure_batches(
             bodies, _, cpu = expire_texts(installation, seconds)
             if number and bodies:
                 costs[size].append(1000 * cpu / bodies)
-    small, large = installations
-    for size, values in costs.items():
-        unit = "CPU-s per 1,000 texts"
-        report.add(vendor, f"expiry, {size:,} effects", unit, values)
-    ratios = [more / less for more, less in zip(costs[large], costs[small], strict=False)]
-    report.add(vendor, f"expiry: {large:,} against {small:,}", "×", ratios, bar=RATIO_BAR)
+    _report_ratio(report, vendor, "expiry", "CPU-s per 1,000 texts", costs)
 
 
 def expire_texts(installation: Installation, seconds: int) -> tuple[int, int, float]:
