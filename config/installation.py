@@ -50,7 +50,7 @@ def refuse_command(arguments: list[str]) -> None:
     if application is None or {"-h", "--help", "--url"} & set(arguments):
         # With --url the command talks to another machine.
         return
-    ours = not application.startswith("django.")
+    ours = name not in _COMPARED and not application.startswith("django.")
     if name == "explain_command" and "--default" in arguments:
         return
     if name == "search" and settings.GATEBOOK_NEW_KEYS:

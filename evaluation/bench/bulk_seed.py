@@ -4,7 +4,7 @@ The seed is posted through the API, at high positions of the journal. Its sessio
 attempts, words and the entries and bodies of its plans are then copied by SQL. Each copy has its
 own ids and keys, lower positions and earlier times. Every row is thus a copy of a row that the
 product wrote, and all rows are consistent. To save time the copies omit the entries and bodies of
-dispatches and answers, and tasks.
+dispatches and answers, and tasks, and the indexes are made again after the rows.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ SEED_SESSION: Final = 100  # effects of one session
 STEP: Final = 40_000  # journal positions from one copy to the next: more than the seed needs
 AGE_US: Final = 30 * 86_400_000_000  # the oldest copy was made a month ago
 COPIES_AT_ONCE: Final = 20
+PARTITIONS_AHEAD: Final = 4 << 20  # positions that one call of journal_make_body_partitions covers
 
 # Table -> expressions of the columns that differ from the seed. {k} is the number of the copy.
 _COPIED: Final[dict[str, dict[str, str]]] = {
@@ -64,6 +65,17 @@ _SEED: Final = {
     "investigation_effecttext": "position >= {first}",
 }
 
+# Indexes that keep no constraint of a table.
+_INDEXES_POSTGRESQL: Final = """
+SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid)
+FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
+WHERE relname = ANY (%s) AND relkind = 'r'
+  AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid)
+"""
+_INDEXES_SQLITE: Final = (
+    "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+)
+
 
 @dataclass(frozen=True)
 class Filling:
@@ -94,9 +106,13 @@ def raise_positions(installation: Installation, first: int) -> None:
             file.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'journal_entry'", [first])
         return
     with psycopg.connect(installation.url) as connection:
-        connection.execute(
-            "SELECT setval(pg_get_serial_sequence('journal_entry', 'position'), %s)", [first]
-        )
+        # The job makes the partitions of bodies as the journal grows.
+        for position in (*range(1, first, PARTITIONS_AHEAD), first):
+            connection.execute(
+                "SELECT setval(pg_get_serial_sequence('journal_entry', 'position'), %s),"
+                " journal_make_body_partitions()",
+                [position],
+            )
 
 
 def post_seed(server: Server, token: str, effects: int) -> None:
@@ -161,6 +177,10 @@ def _copy_postgresql(installation: Installation, filling: Filling) -> None:
         connection.execute("SET session_replication_role = replica")
         connection.execute("SET synchronous_commit = off")
         connection.execute("SET work_mem = '256MB'")
+        connection.execute("SET maintenance_work_mem = '1GB'")
+        indexes = connection.execute(_INDEXES_POSTGRESQL, [list(_COPIED)]).fetchall()
+        for name, _ in indexes:
+            connection.execute(f"DROP INDEX {name}".encode())
         connection.execute("CREATE TEMPORARY TABLE copies (k bigint)")
         for portion in _split_copies(filling):
             connection.execute("TRUNCATE copies")
@@ -169,6 +189,8 @@ def _copy_postgresql(installation: Installation, filling: Filling) -> None:
                 described = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or []
                 columns = [column.name for column in described if (table, column.name) not in _OWN]
                 connection.execute(_build_insert(table, columns, filling, postgresql=True).encode())
+        for _, definition in indexes:
+            connection.execute(definition.encode())
         # Autovacuum would run within a minute; do not wait for it.
         connection.execute("VACUUM (ANALYZE)")
         connection.execute("CHECKPOINT")
@@ -192,6 +214,9 @@ def _copy_sqlite(installation: Installation, filling: Filling) -> None:
             "journal_size_limit = 0",
         ):
             file.execute(f"PRAGMA {pragma}")
+        indexes = [row for row in file.execute(_INDEXES_SQLITE).fetchall() if row[1] in _COPIED]
+        for name, _, _ in indexes:
+            file.execute(f"DROP INDEX {name}")
         file.execute("CREATE TEMPORARY TABLE copies (k integer)")
         for portion in _split_copies(filling):
             file.execute("BEGIN IMMEDIATE")
@@ -202,4 +227,6 @@ def _copy_sqlite(installation: Installation, filling: Filling) -> None:
                 columns = [name for name in columns if (table, name) not in _OWN]
                 file.execute(_build_insert(table, columns, filling, postgresql=False))
             file.execute("COMMIT")
+        for _, _, definition in indexes:
+            file.execute(definition)
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -28,7 +28,7 @@ from evaluation.bench.person import Person
 from evaluation.bench.report import Report, percentile
 from evaluation.bench.workload import Writer
 
-LARGE: Final = {"postgres": 10_000_000, "sqlite": 3_000_000}  # effects
+LARGE: Final = {"postgresql": 10_000_000, "sqlite": 3_000_000}  # effects
 SMALL, QUICK_SIZES = 100_000, (10_000, 20_000)
 SPREAD_US: Final = 150 * 86_400_000_000  # the oldest text is five months old
 LEAST_BYTES: Final = 5_000  # of free disk for an effect with its indexes
