@@ -18,16 +18,16 @@ help: ## explain these words
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The embedded PostgreSQL comes with the tools for tests.
-install: .venv/.runtime .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
+install: .venv/.runtime .venv/.docs .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
 
 demo: install ## run Gatebook on http://127.0.0.1:8000 with a sample project and a demo agent (PORT=… changes the port)
 	@$(BIN)/python manage.py setup && $(BIN)/python manage.py load_tools --unless-declared evaluation/demo_tools.yaml && \
 		$(BIN)/python manage.py load_policies --unless-active evaluation/demo_policies.yaml --activate enforce && \
 		$(BIN)/python manage.py load_sample --unless-loaded && \
-		exec $(BIN)/python -m config.supervisor --demo $(BIN)/python -m evaluation.demo.agent --killed
+		exec $(BIN)/python -m config.supervisor --docs --demo $(BIN)/python -m evaluation.demo.agent --killed
 
 run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
-	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.supervisor
+	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.supervisor --docs
 
 test: .venv/.tests .venv/.client browser typescript ## run the tests, on SQLite and on a real PostgreSQL, with a real browser
 	@$(BIN)/python -m tests.run_suite $(ARGS)
@@ -95,12 +95,13 @@ morning: .venv/.tests browser ## take pictures of a staged morning of requests w
 screenshots: .venv/.tests browser ## renew docs/screenshots from sample data
 	@$(BIN)/python -m tests.visual.screenshots docs/screenshots
 
-docs: .venv/.tests .venv/.client ## build the documentation site; Gatebook serves it at /docs/, without any network
+docs: install ## build the documentation site again; make run and make demo do it when a document is newer
 	@GATEBOOK_VAR=var/check DATABASE_URL= $(BIN)/python manage.py build_docs
 
 lock: .venv/.tests ## choose the newest versions that pyproject.toml allows and write both lock files
 	$(COMPILE) --upgrade --extra redis --output-file requirements.lock pyproject.toml
-	$(COMPILE) --upgrade --constraint requirements.lock --extra redis --extra embedded --extra test --extra docs --extra dev \
+	$(COMPILE) --upgrade --constraint requirements.lock --extra docs --output-file requirements-docs.lock pyproject.toml
+	$(COMPILE) --upgrade --constraint requirements-docs.lock --constraint requirements.lock --extra redis --extra embedded --extra test --extra docs --extra dev \
 		--output-file requirements-dev.lock pyproject.toml
 
 clean: ## remove .venv and what tools left behind; var/ holds your data and stays
@@ -121,10 +122,15 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	@$(PIP) install --require-hashes --requirement requirements.lock
 	@touch $@
 
+# What builds the documentation site. A server that does without it needs requirements.lock only.
+.venv/.docs: requirements-docs.lock requirements.lock | .venv/.runtime
+	@$(PIP) install --require-hashes --requirement requirements-docs.lock
+	@touch $@
+
 .venv/.tests: requirements-dev.lock requirements.lock | .venv/bin/python
 	@echo "Installing into .venv, with the tools for tests …" >&2
 	@$(PIP) install --require-hashes --requirement requirements-dev.lock
-	@touch .venv/.runtime $@
+	@touch .venv/.runtime .venv/.docs $@
 
 # The client is used from where it is written: one line of the environment's own path names its folder. Its command is
 # .venv/bin/gatebook.

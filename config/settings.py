@@ -121,7 +121,7 @@ ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "config.docs_site.site_middleware.SiteMiddleware",
     "csp.middleware.CSPMiddleware",
     "config.middleware.NoStoreMiddleware",
     "config.middleware.BusyMiddleware",
@@ -243,8 +243,7 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
-# WhiteNoise also serves the site that `make docs` builds, with the policy of its inline parts.
-WHITENOISE_ROOT = site_files.SITE_ROOT if site_files.SITE_ROOT.is_dir() else None
+# The documentation site has the policy of its inline parts, and index.html for each folder.
 WHITENOISE_INDEX_FILE = True
 WHITENOISE_ADD_HEADERS_FUNCTION = site_files.add_site_headers
 MEDIA_ROOT = VAR_DIR / "artifacts"

@@ -4,6 +4,8 @@ It starts the web server (config/web), the Celery worker and the job clock (beat
 process group. SIGINT or SIGTERM becomes SIGTERM to all groups and, four seconds later, SIGKILL to
 what is left. When a child ends by itself, the supervisor stops the others and exits with code 1.
 
+With `--docs` it then builds the documentation site, if that is missing or older than its sources.
+
 With `--demo COMMAND…` it runs COMMAND with `--url …` added, and a token in GATEBOOK_TOKEN, once
 /readyz answers. The end of that command stops nothing.
 """
@@ -212,6 +214,21 @@ def build_job_children(folder: Path) -> list[Child]:
     ]
 
 
+def build_docs_child() -> Child:
+    """Return the child that builds the documentation, which needs no database and no secret."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("DATABASE_", "GATEBOOK_", "CELERY_"))
+    }
+    return Child(
+        "documentation",
+        [sys.executable, "manage.py", "build_docs", "--if-older"],
+        vital=False,
+        environment={**environment, "GATEBOOK_VAR": str(ROOT / "var" / "check")},
+    )
+
+
 def is_ready(url: str) -> bool:
     """Return whether /readyz answers 200."""
     # No proxy, because the address is this machine's.
@@ -338,8 +355,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m config.supervisor", description=(__doc__ or "").partition("\n")[0]
     )
+    parser.add_argument(
+        "--docs", action="store_true", help="build the documentation if it is missing or older"
+    )
     parser.add_argument("--demo", nargs=argparse.REMAINDER, default=[], metavar="COMMAND")
-    demo = parser.parse_args().demo
+    options = parser.parse_args()
+    demo = options.demo
     _forget_owner()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     # Without cached modules every web worker takes seconds to import.
@@ -374,6 +395,8 @@ def main() -> int:
                 kept["GATEBOOK_TOKEN"] = token  # arguments are readable by other users
                 command = [*demo, "--url", url]
                 supervisor.add(Child("demo agent", command, vital=False, environment=kept))
+            if options.docs:
+                supervisor.add(build_docs_child())
             supervisor.watch()
     finally:
         code = supervisor.stop()

@@ -3,7 +3,10 @@
 import base64
 import hashlib
 import json
+import os
 import re
+import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -13,7 +16,13 @@ from mkdocs.commands import build
 from mkdocs.config import load_config
 
 from config.docs_site.made_pages import MADE_PAGES
-from config.docs_site.site_files import DOCS_FOLDER, FROM_ROOT, POLICY_NAME
+from config.docs_site.site_files import (
+    BUILD_FOLDER,
+    DOCS_FOLDER,
+    FROM_ROOT,
+    POLICY_NAME,
+    lock_build,
+)
 
 _SCRIPT: Final = re.compile(
     rb"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>(.*?)</script>", re.DOTALL
@@ -34,25 +43,47 @@ NAVIGATION: Final[dict[str, tuple[str, ...]]] = {
 
 
 def build_site(folder: Path = DOCS_FOLDER) -> Path:
-    """Build the site strictly and return its folder. Raises mkdocs.exceptions.Abort."""
-    site = folder / settings.GATEBOOK_VERSION
-    config = load_config(
-        str(Path(__file__).with_name("mkdocs.yml")),
-        site_dir=str(site),
-        nav=[{"Home": "README.md"}, *({name: list_pages(name)} for name in NAVIGATION)],
-        site_name=f"Gatebook {settings.GATEBOOK_VERSION}",
+    """Build the site strictly and return its folder. Raises mkdocs.exceptions.Abort.
+
+    The new site takes the place of the old one only when it is complete.
+    """
+    site, begun_ns = folder / settings.GATEBOOK_VERSION, time.time_ns()
+    new, old = BUILD_FOLDER / "docs-new", BUILD_FOLDER / "docs-old"
+    with lock_build():
+        for rest in (new, old):
+            shutil.rmtree(rest, ignore_errors=True)
+        _run_mkdocs(new)
+        os.utime(new / POLICY_NAME, ns=(begun_ns, begun_ns))
+        folder.mkdir(parents=True, exist_ok=True)
+        if site.exists():
+            shutil.move(site, old)
+        shutil.move(new, site)
+        shutil.rmtree(old, ignore_errors=True)
+        folder.joinpath("versions.json").write_text(json.dumps(list_versions(folder)), "utf-8")
+    return site
+
+
+def _run_mkdocs(folder: Path) -> None:
+    build.build(
+        load_config(
+            str(Path(__file__).with_name("mkdocs.yml")),
+            site_dir=str(folder),
+            nav=[{"Home": "README.md"}, *({name: list_pages(name)} for name in NAVIGATION)],
+            site_name=f"Gatebook {settings.GATEBOOK_VERSION}",
+        )
     )
-    build.build(config)
-    pages = sorted(site.rglob("*.html"))
+    pages = sorted(folder.rglob("*.html"))
     for page in pages:
         text = page.read_bytes()
         page.write_bytes(_STYLE_ATTRIBUTE.sub(rb'\1 align="\2"', text))
-    site.joinpath(POLICY_NAME).write_text(_build_policy(pages), "utf-8")
-    versions = sorted((path.parent.name for path in folder.glob(f"*/{POLICY_NAME}")), reverse=True)
-    folder.joinpath("versions.json").write_text(
-        json.dumps([{"version": name, "title": name, "aliases": []} for name in versions]), "utf-8"
-    )
-    return site
+    folder.joinpath(POLICY_NAME).write_text(_build_policy(pages), "utf-8")
+
+
+def list_versions(folder: Path) -> list[dict[str, object]]:
+    """Return the versions that have a site, the newest first, for the chooser of the pages."""
+    names = [path.parent.name for path in folder.glob(f"*/{POLICY_NAME}")]
+    names.sort(key=lambda name: [int(digits) for digits in re.findall(r"\d+", name)], reverse=True)
+    return [{"version": name, "title": name, "aliases": []} for name in names]
 
 
 def list_pages(heading: str) -> list[str]:

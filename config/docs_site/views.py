@@ -1,16 +1,20 @@
-"""The address /docs/: the site of this version, or how to build it."""
+"""The address /docs/: the site of this version, or why there is none yet."""
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
 
-from config.docs_site.site_files import DOCS_FOLDER
+from config.docs_site import site_files
 
 
 @require_safe
 def docs_start(request: HttpRequest) -> HttpResponse:
     """Lead to the documentation of this version. It is public, as the repository's files are."""
-    if (DOCS_FOLDER / settings.GATEBOOK_VERSION / "index.html").is_file():
+    if site_files.read_build_time(site_files.DOCS_FOLDER / settings.GATEBOOK_VERSION):
         return redirect(f"/docs/{settings.GATEBOOK_VERSION}/")
-    return render(request, "docs_site/not_built.html", status=404)
+    if not site_files.is_being_built():
+        return render(request, "docs_site/not_built.html", status=404)
+    response = render(request, "docs_site/being_built.html", status=503)
+    response["Refresh"] = response["Retry-After"] = "3"
+    return response

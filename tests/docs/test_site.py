@@ -2,7 +2,9 @@
 
 import base64
 import hashlib
+import os
 import re
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,6 @@ from django.test import Client
 
 from api.openapi.document import build_openapi_document
 from config.docs_site import made_pages, site_build, site_files
-from config.docs_site.views import docs_start
 
 pytestmark = pytest.mark.once
 INLINE = re.compile(rb"<(script|style)(?![^>]*(?:\bsrc=|/json))[^>]*>(.*?)</\1>", re.DOTALL)
@@ -87,14 +88,54 @@ def test_a_dead_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.django_db
-def test_the_address_leads_to_the_site_or_says_how_to_build_it(
+def test_the_address_leads_to_a_site_that_is_built_while_the_server_runs(
     site: Path, monkeypatch: pytest.MonkeyPatch, client: Client, tmp_path: Path
 ) -> None:
-    views = f"{docs_start.__module__}.DOCS_FOLDER"
-    monkeypatch.setattr(views, tmp_path)
+    monkeypatch.setattr(site_files, "BUILD_FOLDER", tmp_path)
+    monkeypatch.setattr(site_files, "LOCK", tmp_path / "docs.lock")
+    monkeypatch.setattr(site_files, "DOCS_FOLDER", tmp_path / "docs")
     answer = client.get("/docs/")
     assert answer.status_code == 404
     assert "make docs" in answer.content.decode()
-    monkeypatch.setattr(views, site.parent)
-    answer = client.get("/docs/")
-    assert answer.headers["Location"] == f"/docs/{settings.GATEBOOK_VERSION}/"
+    with site_files.lock_build():
+        answer = client.get("/docs/")
+    assert (answer.status_code, answer.headers["Refresh"]) == (503, "3")
+    assert "is being built" in answer.content.decode()
+
+    page = f"/docs/{settings.GATEBOOK_VERSION}/"
+    assert client.get(page).status_code == 404
+    shutil.copytree(site.parent, tmp_path / "docs")
+    assert client.get("/docs/").headers["Location"] == page
+    answer = client.get(page)
+    assert b"Gatebook" in b"".join(answer)
+    assert "'sha256-" in answer.headers["Content-Security-Policy"]
+
+    copy = tmp_path / page.strip("/")
+    removed = f"{page}glossary/"
+    assert client.get(removed).status_code == 200
+    shutil.rmtree(copy / "glossary")
+    os.utime(copy / site_files.POLICY_NAME)
+    assert client.get(removed).status_code == 404
+
+
+def test_a_site_is_current_until_a_source_changes(
+    site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert not site_files.is_site_current(tmp_path)
+    assert site_files.is_site_current(site)
+    monkeypatch.setattr(site_build, "build_site", pytest.fail)
+    monkeypatch.setattr(site_files, "DOCS_FOLDER", site.parent)
+    call_command("build_docs", if_older=True)
+    monkeypatch.setattr(site_files, "ROOT", tmp_path)
+    document = tmp_path / "docs" / "new.md"
+    document.parent.mkdir()
+    document.touch()
+    assert not site_files.is_site_current(site)
+
+
+def test_versions_are_kept_and_listed_the_newest_first(site: Path) -> None:
+    for version in ("0.0.9", "0.0.10"):
+        (site.parent / version).mkdir()
+        (site.parent / version / site_files.POLICY_NAME).touch()
+    names = [row["version"] for row in site_build.list_versions(site.parent)]
+    assert names == [settings.GATEBOOK_VERSION, "0.0.10", "0.0.9"]
