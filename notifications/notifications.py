@@ -15,7 +15,7 @@ import structlog
 from django.db import transaction
 from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
 
-from accounts.models import Membership
+from accounts.models import SAMPLE_IDS, Membership
 from approvals.gates import comments, deadlines
 from approvals.gates.statuses import RISKS
 from approvals.models import Gate, Vote
@@ -203,7 +203,20 @@ def _concerned_users(gate: Gate) -> set[int]:
     return {*voters, *([gate.requester_id] if gate.requester_id is not None else [])}
 
 
+def log_for_operator(row: Outbox, event: str, **fields: str | None) -> None:
+    """Log a problem in one line of ids. The problems of a sample project are made up: no line."""
+    if row.project.int not in SAMPLE_IDS:
+        log.warning(
+            event,
+            project=str(row.project),
+            entry=row.entry_id,
+            **fields,
+            deduplication_key=row.deduplication_key,
+        )
+
+
 def _on_violation(row: Outbox) -> None:
+    log_for_operator(row, row.topic)
     for channel in NotificationChannel.objects.filter(
         project=row.project, enabled=True, violations=True
     ):

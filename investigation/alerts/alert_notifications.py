@@ -6,7 +6,6 @@ Texts contain the saved query's own name and text, and handles; never text that 
 from typing import Any, Final
 
 import orjson
-import structlog
 
 from accounts.models import Project
 from display import urls_of_rows
@@ -18,7 +17,6 @@ from journal.models import Body, Entry, Outbox
 from notifications import message_text, notifications
 from notifications.message_text import NotificationText
 
-log = structlog.get_logger("gatebook.notifications")
 SINGULAR: Final = {
     "effect": "effect",
     "session": "session",
@@ -38,13 +36,7 @@ def register_alert_notifications() -> None:
 def notify_alert(row: Outbox) -> None:
     """Log the entry by ids only, and enqueue notifications for the current recipients."""
     entry = Entry.objects.get(position=row.entry_id)
-    log.warning(
-        entry.kind,
-        project=str(row.project),
-        entry=entry.position,
-        subject=str(entry.subject),
-        facts=entry.facts,
-    )
+    notifications.log_for_operator(row, entry.kind, subject=str(entry.subject), facts=entry.facts)
     alert = Alert.objects.select_related("query").filter(query=entry.subject).first()
     if alert is not None:  # None: the alert was turned off since
         notifications.notify_channels(

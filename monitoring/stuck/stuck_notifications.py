@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-import structlog
 from django.db.models import Q, QuerySet
 
 from accounts.models import Agent
@@ -22,8 +21,6 @@ from notifications import message_text, notifications
 from notifications.message_text import NotificationText
 from sessions.models import Session
 
-log = structlog.get_logger("gatebook.notifications")
-
 
 def register_stuck_notifications() -> None:
     """Register the outbox topic and the notification texts. Called once."""
@@ -36,14 +33,12 @@ def register_stuck_notifications() -> None:
 def notify_episode(row: Outbox) -> None:
     """Log an episode in one line of ids only, and enqueue its notifications."""
     entry = Entry.objects.get(position=row.entry_id)
-    log.warning(
+    notifications.log_for_operator(
+        row,
         entry.kind,
-        project=str(row.project),
-        entry=row.entry_id,
         session=str(entry.session) if entry.session else None,
         subject=str(entry.subject),
         facts=entry.facts,
-        deduplication_key=row.deduplication_key,
     )
     if entry.kind == "session.stuck":
         gate = entry.subject if _load_facts(entry)["rule"] == "S6" else None

@@ -7,13 +7,16 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db.models import Min
 from django.urls import reverse
+from structlog.testing import capture_logs
 
 from accounts.models import SAMPLE_IDS, AgentToken, Membership, Project
 from accounts.projects import query_hidden_samples, query_samples
 from approvals.models import Gate
 from db.clock import is_simulated, now_us
-from journal.models import Body, Entry
+from journal import outbox
+from journal.models import Body, Entry, Outbox
 from ledger.models import Effect
+from notifications import notifications
 from pages.sample.sample_project import DAYS, find_samples, load_sample
 from tests.pages.people import Organization
 
@@ -44,6 +47,15 @@ def test_a_sample_is_loaded_marked_and_removed(organization: Organization) -> No
     assert effects.filter(permission_basis="exemption").count() == 1
     assert effects.exclude(resolved_mark="").count() == 1
     assert not AgentToken.objects.filter(project=sample, revoked_at=None).exists()
+
+    # Its problems are made up: the log of the installation has no line of them.
+    with capture_logs() as lines:
+        assert outbox.deliver_due()
+    assert lines == []
+    row = Outbox.objects.filter(project=sample.id, topic="integrity").latest("id")
+    with capture_logs() as lines:
+        notifications.log_for_operator(Outbox(project=organization.project.pk), row.topic)
+    assert [line["event"] for line in lines] == ["integrity"]
 
     browser = organization.client("administrator")
     assert "Sample:" not in browser.get(reverse("sessions")).content.decode()
