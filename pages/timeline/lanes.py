@@ -14,6 +14,7 @@ from uuid import UUID
 import orjson
 from django.db.models import F, Q, QuerySet
 
+from accounts.models import SAMPLE_IDS
 from display import display_state, effect_runs, effect_table, keyset_pagination
 from display.effect_table import EffectFilters
 from display.page_params import parse_number
@@ -93,11 +94,15 @@ def parse_clock(query: Mapping[str, str], session: Session | None = None) -> str
 
     The requested one, else server time for live sessions.
 
-    Sessions reported after the event may arrive all at once; agent time is their default.
+    Sessions reported after the event may arrive all at once, and those of a sample project did;
+    agent time is their default.
     """
     if query.get("clock") in CLOCKS:
         return query["clock"]
-    return "agent" if session is not None and session.mode == "reported" else "server"
+    arrives_at_once = session is not None and (
+        session.mode == "reported" or session.project_id.int in SAMPLE_IDS
+    )
+    return "agent" if arrives_at_once else "server"
 
 
 def load_session_window(

@@ -1,12 +1,15 @@
 """The sample project: what it holds, that its journal is true, and that it goes away."""
 
 from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db.models import Min
+from django.test import Client
 from django.urls import reverse
+from playwright.sync_api import Browser
 from structlog.testing import capture_logs
 
 from accounts.models import SAMPLE_IDS, AgentToken, Membership, Project
@@ -18,13 +21,37 @@ from journal.models import Body, Entry, Outbox
 from ledger.models import Effect
 from notifications import notifications
 from pages.sample.sample_project import DAYS, find_samples, load_sample
+from pages.timeline.lanes import parse_clock
+from sessions.models import Session
 from tests.pages.people import Organization
+from tests.visual.pictures import open_page
+from tests.visual.sample import PageAddress
 
 pytestmark = pytest.mark.django_db
 DAY_US = 86_400_000_000
+FOOTER_PX = 46  # of two lines: the ages of all jobs, and the version
 
 
-def test_a_sample_is_loaded_marked_and_removed(organization: Organization) -> None:
+def check_overview_fits(browser: Browser, client: Client) -> None:
+    """Check that the overview needs no scrolling at 1280 x 800."""
+    address = PageAddress("overview", "administrator", reverse("home"))
+    with open_page(browser, client, address, 1280, datetime.now(UTC)) as page:
+        page.set_viewport_size({"width": 1280, "height": 800})
+        bottom = page.evaluate(
+            "() => document.querySelector('main > .sheet').lastElementChild"
+            ".getBoundingClientRect().bottom"
+        )
+        padding = page.evaluate(
+            "() => parseFloat(getComputedStyle(document.querySelector('main > .sheet'))"
+            ".paddingBottom)"
+        )
+    assert bottom + padding + FOOTER_PX <= 800
+
+
+@pytest.mark.browser
+def test_a_sample_is_loaded_marked_and_removed(
+    organization: Organization, browser: Browser
+) -> None:
     began = now_us()
     person = User.objects.get(username="administrator")
     sample = load_sample(person, routine_days=1)
@@ -57,14 +84,19 @@ def test_a_sample_is_loaded_marked_and_removed(organization: Organization) -> No
         notifications.log_for_operator(Outbox(project=organization.project.pk), row.topic)
     assert [line["event"] for line in lines] == ["integrity"]
 
-    browser = organization.client("administrator")
-    assert "Sample:" not in browser.get(reverse("sessions")).content.decode()
-    browser.post(reverse("load_sample"), {"do": "load"})  # opens the one that is there
+    client = organization.client("administrator")
+    assert "Sample:" not in client.get(reverse("sessions")).content.decode()
+    client.post(reverse("load_sample"), {"do": "load"})  # opens the one that is there
     assert find_samples(person) == [sample]
-    assert "Sample:" in browser.get(reverse("inbox")).content.decode()
+    assert "Sample:" in client.get(reverse("inbox")).content.decode()
+    # Its timelines show the made-up times, not the second in which they were written.
+    session = Session.objects.filter(project=sample, title__contains="fails only").get()
+    assert parse_clock({}, session) == "agent"
+    assert parse_clock({"clock": "server"}, session) == "server"
+    check_overview_fits(browser, client)
 
     call_command("load_sample", unless_loaded=True)
-    browser.post(reverse("remove_sample"), {"do": "remove"})
+    client.post(reverse("remove_sample"), {"do": "remove"})
     call_command("load_sample", unless_loaded=True)  # what was removed does not come back
     assert list(query_samples()) == [sample]
     assert not Membership.objects.filter(project=sample).exists()
