@@ -1,7 +1,6 @@
 """What the first steps show: connected agents, the first effects, the first rule and request."""
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,6 +8,7 @@ from accounts.models import AgentToken, Project
 from approvals.models import Activation, Gate
 from approvals.policies import dry_run, policies
 from display.entry_bodies import load_body_texts
+from journal import summaries
 from ledger.models import Effect
 from pages.first_steps.rule_proposals import RuleProposal, SeenCall, propose_rules
 
@@ -26,7 +26,7 @@ class FirstSteps:
     effects: list[Effect]  # the first ones
     activation: Activation | None
     gate: Gate | None  # the first request
-    arguments: dict[int, str] = field(default_factory=dict)  # JSON, by the position of the plan
+    arguments: dict[int, str] = field(default_factory=dict)  # summary, by the position of the plan
 
     @property
     def done(self) -> int:
@@ -52,7 +52,7 @@ class FirstSteps:
 
     @property
     def effect_rows(self) -> list[tuple[Effect, str]]:
-        """The first effects, each with its arguments as JSON."""
+        """The first effects, each with a summary of its arguments."""
         return [(row, self.arguments.get(row.plan_position or 0, "")) for row in self.effects]
 
 
@@ -91,14 +91,10 @@ def load_first_steps(project: Project) -> FirstSteps:
 
 
 def load_arguments(steps: FirstSteps) -> dict[int, str]:
-    """Return the arguments of the shown effects by the position of their plan; one query."""
+    """Return what the shown effects' arguments say, by the position of their plan; one query."""
     positions = [row.plan_position for row in steps.effects if row.plan_position]
     bodies = load_body_texts(steps.project.id, positions)
-    return {
-        position: json.dumps(body.get("arguments"), ensure_ascii=False)
-        for position, body in ((at, json.loads(text)) for at, text in bodies.items())
-        if isinstance(body, dict)
-    }
+    return {position: summaries.summarize_plan(text) for position, text in bodies.items()}
 
 
 def load_proposals(steps: FirstSteps) -> list[RuleProposal]:

@@ -18,6 +18,7 @@ from db.errors import ChangeRefused
 from display.time_limit import limit_view
 from ledger import violations
 from ledger.models import Effect
+from pages.first_steps.views import HIDDEN_COOKIE
 from pages.overview import data
 
 MINUTE_US: Final = 60_000_000
@@ -54,6 +55,7 @@ def overview_page(request: MemberRequest) -> HttpResponse:
         "may_review": has_role(request.membership, "reviewer"),
     }
     context["is_empty"] = context["overview"].is_empty
+    context["hides_steps"] = bool(request.COOKIES.get(HIDDEN_COOKIE))
     template = "pages/overview/_board.html" if is_poll else "pages/overview/overview.html"
     return render(request, template, context)
 

@@ -67,11 +67,18 @@ def test_only_administrators_get_tokens_and_rules(organization: Organization) ->
 
 
 def test_hidden_steps_come_back(organization: Organization) -> None:
-    browser = organization.client("viewer")
+    browser = organization.client("administrator")
+
+    def read(url: str) -> str:
+        return browser.get(url).content.decode()
+
+    assert "Start in three steps" in read("/")
     browser.post(reverse("hide_first_steps"), {"do": "hide"})
-    assert "Show on the first page" in browser.get(PAGE).content.decode()
+    assert "Start in three steps" not in read("/")
+    assert "Show on the first page" in read(PAGE)
     browser.post(reverse("hide_first_steps"), {"do": "show"})
-    assert "Hide these steps" in browser.get(PAGE).content.decode()
+    assert "Hide these steps" in read(PAGE)
+    assert "Start in three steps" in read("/")
 
 
 def test_proposals_name_exactly_what_was_seen() -> None:
