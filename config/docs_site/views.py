@@ -13,8 +13,9 @@ def docs_start(request: HttpRequest) -> HttpResponse:
     """Lead to the documentation of this version. It is public, as the repository's files are."""
     if site_files.read_build_time(site_files.DOCS_FOLDER / settings.GATEBOOK_VERSION):
         return redirect(f"/docs/{settings.GATEBOOK_VERSION}/")
-    if not site_files.is_being_built():
-        return render(request, "docs_site/not_built.html", status=404)
-    response = render(request, "docs_site/being_built.html", status=503)
-    response["Refresh"] = response["Retry-After"] = "3"
+    is_being_built = site_files.is_being_built()
+    context = {"is_being_built": is_being_built}
+    status = 202 if is_being_built else 404
+    response = render(request, "docs_site/not_built.html", context, status=status)
+    response["Refresh"] = "4"
     return response

@@ -99,7 +99,7 @@ def test_the_address_leads_to_a_site_that_is_built_while_the_server_runs(
     assert "make docs" in answer.content.decode()
     with site_files.lock_build():
         answer = client.get("/docs/")
-    assert (answer.status_code, answer.headers["Refresh"]) == (503, "3")
+    assert (answer.status_code, answer.headers["Refresh"]) == (202, "4")
     assert "is being built" in answer.content.decode()
 
     page = f"/docs/{settings.GATEBOOK_VERSION}/"
