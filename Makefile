@@ -92,7 +92,7 @@ visual: .venv/.tests browser ## take pictures of every page into var/visual, abo
 morning: .venv/.tests browser ## take pictures of a staged morning of requests with traps: DATA=FOLDER
 	@$(BIN)/python -m tests.visual.morning $(if $(DATA),$(DATA),$(error set DATA=FOLDER))
 
-screenshots: .venv/.tests browser ## renew docs/screenshots from sample data
+screenshots: .venv/.tests browser ## renew docs/screenshots from the sample project, light and dark
 	@$(BIN)/python -m tests.visual.screenshots docs/screenshots
 
 docs: install ## build the documentation site again; make run and make demo do it when a document is newer

@@ -33,7 +33,7 @@ _STYLE_ATTRIBUTE: Final = re.compile(rb'(<(?:th|td)\b[^>]*) style="text-align: (
 
 # Each heading of the navigation with its pages; of a folder, those named first come first.
 NAVIGATION: Final[dict[str, tuple[str, ...]]] = {
-    "Tutorial": ("tutorial/",),
+    "Tutorial": ("tutorial/ten-minutes.md", "tutorial/"),
     "How-to": ("how-to/operating.md", "how-to/"),
     "Reference": (*MADE_PAGES, "reference/", "glossary.md"),
     "Explanation": ("architecture.md", "explanation/"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from django.test import Client
 
 from tests.config.server import ROOT, Server
 
@@ -33,7 +34,9 @@ def test_every_link_leads_somewhere(document: Path) -> None:
         place, _, anchor = link.partition("#")
         target = (document.parent / place).resolve() if place else document
         assert target.exists(), f"{document.name} points to {link}"
-        if anchor:
+        if target.suffix == ".webp":
+            assert anchor in ("", "only-light", "only-dark")  # the scheme that shows the picture
+        elif anchor:
             assert anchor in anchors(target.read_text(encoding="utf-8")), (
                 f"{document.name} points to {link}"
             )
@@ -202,3 +205,11 @@ def test_the_status_page_quotes_the_evaluation_as_it_was_measured() -> None:
     quoted = [line for line in lines if line.startswith(("| session blob", "| Gatebook,"))]
     assert len(quoted) == 5
     assert [line for line in quoted if line not in measured] == []
+
+
+@pytest.mark.django_db
+def test_the_metrics_are_those_that_the_document_lists(client: Client) -> None:
+    operating = (ROOT / "docs" / "how-to" / "operating.md").read_text(encoding="utf-8")
+    served = re.findall(r"^# HELP (\w+) ", client.get("/metrics").content.decode(), re.MULTILINE)
+    assert served
+    assert re.findall(r"^\| `(gatebook_\w+)", operating, re.MULTILINE) == served
