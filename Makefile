@@ -24,7 +24,7 @@ demo: install ## run Gatebook on http://127.0.0.1:8000 with a sample project and
 	@$(BIN)/python manage.py setup && $(BIN)/python manage.py load_tools --unless-declared evaluation/demo_tools.yaml && \
 		$(BIN)/python manage.py load_policies --unless-active evaluation/demo_policies.yaml --activate enforce && \
 		$(BIN)/python manage.py load_sample --unless-loaded && \
-		exec $(BIN)/python -m config.supervisor --docs --demo $(BIN)/python -m evaluation.demo.agent --killed
+		GATEBOOK_LOG_LEVEL=$${GATEBOOK_LOG_LEVEL:-WARNING} exec $(BIN)/python -m config.supervisor --docs --demo $(BIN)/python -m evaluation.demo.agent --killed
 
 run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
 	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.supervisor --docs

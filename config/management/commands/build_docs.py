@@ -22,7 +22,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--if-older",
             action="store_true",
-            help="do nothing if no document is newer than the site; else build it, with the lowest"
+            help="do nothing if no document is newer than the site; else build it, with a low"
             " priority for the processor",
         )
 
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         if if_older:
             if site_files.is_site_current(site_files.DOCS_FOLDER / settings.GATEBOOK_VERSION):
                 return None
-            os.nice(19)
+            os.nice(10)
         logging.getLogger("mkdocs").setLevel(logging.WARNING)
         try:
             from config.docs_site.site_build import build_site
