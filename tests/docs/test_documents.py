@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 
 from tests.config.server import ROOT, Server
+from tests.visual.pictures import SCHEMES
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -213,3 +214,20 @@ def test_the_metrics_are_those_that_the_document_lists(client: Client) -> None:
     served = re.findall(r"^# HELP (\w+) ", client.get("/metrics").content.decode(), re.MULTILINE)
     assert served
     assert re.findall(r"^\| `(gatebook_\w+)", operating, re.MULTILINE) == served
+
+
+@pytest.mark.once
+def test_each_screenshot_is_small_and_there_in_both_schemes() -> None:
+    folder = ROOT / "docs" / "screenshots"
+    names = {path.name for path in folder.iterdir()}
+    assert len(names) >= 20
+    assert names == {
+        f"{name.rpartition('-')[0]}-{scheme}.webp" for name in names for scheme in SCHEMES
+    }
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 1_500_000
+    for document in DOCUMENTS:
+        shown = re.findall(r"!\[[^\]]*\]\(\S+/screenshots/(\S+)#only-(\w+)\)", document.read_text())
+        assert [name for name, _ in shown] == [
+            f"{name.rpartition('-')[0]}-{scheme}.webp" for name, scheme in shown
+        ]
+        assert [scheme for _, scheme in shown] == [*SCHEMES] * (len(shown) // 2)
