@@ -27,6 +27,7 @@ class Screenshot(NamedTuple):
     name: str
     url: str
     is_empty_project: bool = False
+    change: tuple[str, str] | None = None  # of the text in the editor: old and new words
 
 
 def load_sample_project(clock: Clock) -> Any:
@@ -60,7 +61,7 @@ def list_screenshots(sample: Any) -> list[Screenshot]:
         Screenshot("effect", url_of("effect", effect.pk)),
         Screenshot("search", f"{url_of('search')}?q={quote('tool:deploy.run -state:planned')}"),
         Screenshot("stuck", url_of("stuck")),
-        Screenshot("policy", url_of("policy_draft")),
+        Screenshot("policy", url_of("policy_draft"), change=("amount, gt: 100", "amount, gt: 10")),
         Screenshot("agent", url_of("agent", looping.agent_id)),
         Screenshot("first-steps", url_of("first_steps"), is_empty_project=True),
     ]
@@ -80,6 +81,17 @@ def sign_in(project: Any) -> Any:
     session[PROJECT_SESSION_KEY] = str(project.pk)
     session.save()
     return client
+
+
+def change_text(page: Page, old: str, new: str) -> None:
+    """Change words in the editor of a page, and wait for the check of the new text."""
+    editor = page.locator("main textarea")
+    text = editor.input_value()
+    assert old in text
+    editor.fill(text.replace(old, new))
+    page.clock.run_for(3_000)
+    page.get_by_text(" changes", exact=False).first.wait_for()
+    editor.evaluate("element => element.scrollTo(0, 0)")
 
 
 def store_screenshot(page: Page, path: Path) -> None:
@@ -108,6 +120,8 @@ def main(folder: Path, chosen: list[str]) -> None:
             client, now = clients[picture.is_empty_project], clock.now()
             with open_page(browser, client, address, SIZE["width"], now) as page:
                 page.set_viewport_size(SIZE)  # type: ignore[arg-type]
+                if picture.change:
+                    change_text(page, *picture.change)
                 for scheme in SCHEMES:
                     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
                     page.clock.run_for(500)
