@@ -351,3 +351,14 @@ def test_an_installation_without_its_triggers_does_not_start(served: Served) -> 
         assert connection.execute(
             "SELECT 1 FROM sqlite_master WHERE name = 'journal_entry_never_changes'"
         ).fetchone()
+
+
+def test_the_documentation_is_built_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "GATEBOOK_SEAL_KEY", "GATEBOOK_SMTP", "CELERY_BROKER_URL"):
+        monkeypatch.setenv(name, "redis://secret")
+    child = config_supervisor.build_docs_child()
+    assert not child.vital
+    assert child.command[1:] == ["manage.py", "build_docs", "--if-older"]
+    assert child.environment is not None
+    assert child.environment["PATH"]
+    assert "redis://secret" not in child.environment.values()
