@@ -38,7 +38,7 @@ def test_the_unit_starts_at_boot_restarts_and_runs_an_existing_program() -> None
     service = parser["Service"]
     program, *arguments = service["ExecStart"].split()
     assert Path(program).exists()
-    assert arguments == ["-m", supervisor.__name__]
+    assert arguments == ["-m", supervisor.__name__, "--docs"]
     assert service["ExecStartPre"].split()[1:] == ["manage.py", "setup"]
     assert (ROOT / "manage.py").exists()
     assert service["Restart"] == "on-failure"
