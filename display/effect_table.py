@@ -246,5 +246,9 @@ def matches_filters(filters: EffectFilters, effect: Any, task: UUID | None, now_
 
 
 def has_news(session: Session, since: int) -> bool:
-    """Return True if the session has an entry after the stable position `since`."""
-    return Entry.objects.filter(session=session.id, position__gt=since).exists()
+    """Return True if something was recorded after the stable position `since`.
+
+    That a person looked changes nothing on the page.
+    """
+    later = Entry.objects.filter(session=session.id, position__gt=since)
+    return later.exclude(kind="access.viewed").exists()

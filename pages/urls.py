@@ -14,6 +14,7 @@ from pages.journal import erase_views
 from pages.journal import views as journal_views
 from pages.messages import views
 from pages.overview import views as overview_views
+from pages.people import act_views
 from pages.people import views as people_views
 from pages.sample import views as sample_views
 from pages.search import alert_views, case_views, export_views, question_views, saved_query_views
@@ -71,6 +72,7 @@ urlpatterns = [
         compare_views.session_diff,
         name="session_diff",
     ),
+    path("sessions/<uuid:session>/people/", act_views.session_people_page, name="session_people"),
     path("tasks/<uuid:task>/", sessions_views.task_page, name="task"),
     path("effects/<uuid:effect>/", effects_views.effect_page_view, name="effect"),
     path("effects/<uuid:effect>/chain/", chain_views.effect_chain, name="effect_chain"),
@@ -87,6 +89,7 @@ urlpatterns = [
     ),
     path("imported-gates/<uuid:gate>/", bundles_views.imported_gate, name="imported_gate"),
     path("artifacts/<uuid:artifact>/", effects_views.artifact_file, name="artifact"),
+    path("approvals/<uuid:gate>/people/", act_views.gate_people_page, name="gate_people"),
     path("approvals/<uuid:gate>/asof/", history_views.gate_as_of, name="gate_asof"),
     path(
         "approvals/policies/exemptions/<uuid:exemption>/",

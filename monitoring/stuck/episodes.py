@@ -27,6 +27,7 @@ from monitoring.stuck.rules import RULES_VERSION, RuleResult
 from sessions.models import ENDED, Session
 
 TOPIC: Final = "stuck"
+STUCK_KINDS: Final = ("session.stuck", "session.recovered")  # of entries
 AT_ONCE: Final = 500  # transitions in one transaction
 LEAST_REASON: Final = 3
 MOST_REASON: Final = 2000
@@ -165,7 +166,9 @@ def _draft(row: StuckEpisode, kind: str, at_us: int, why: str) -> Draft:
         "since_us": row.since_us,
     }
     facts |= {"why": why} if why else {}
-    text = entries.dump_sorted_json({"kind": kind, "subject": row.subject, **facts})
+    # The evidence may name a tool, so it is in the body, which can be erased.
+    evidence = {"says": row.says} if kind == "session.stuck" and row.says else {}
+    text = entries.dump_sorted_json({"kind": kind, "subject": row.subject, **facts, **evidence})
     return Draft(
         project=row.project_id,
         source=SYSTEM_SOURCE,

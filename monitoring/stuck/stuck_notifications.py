@@ -11,11 +11,12 @@ import orjson
 from django.db.models import Q, QuerySet
 
 from accounts.models import Agent
+from display.effect_headline import Moment
 from journal import outbox
 from journal.models import Entry, Outbox
 from monitoring.models import StuckEpisode
 from monitoring.stuck.board import session_owner
-from monitoring.stuck.episodes import PER_SUBJECT_RULES, build_alert_key
+from monitoring.stuck.episodes import PER_SUBJECT_RULES, build_alert_key, sentence_from_json
 from monitoring.stuck.rules import RULES
 from notifications import message_text, notifications
 from notifications.message_text import NotificationText
@@ -95,14 +96,19 @@ def _find_recipients(entry: Entry) -> set[int]:
 
 
 def _raised_text(entry: Entry) -> NotificationText | None:
-    if not _raised_episodes(entry).exists():
+    episode = _raised_episodes(entry).order_by("-raised_us").first()
+    if episode is None:
         return None
     facts = _load_facts(entry)
     rule = facts["rule"]
-    lines = [
-        f"Rule {rule}, since {message_text.format_moment_utc(facts['since_us'])}."
-        " The Stuck page shows the evidence."
-    ]
+    why = "".join(
+        message_text.format_moment_utc(part.us)
+        if isinstance(part, Moment)
+        else message_text.defang_text(part)
+        for part in sentence_from_json(episode.says)
+    )
+    lines = [f"Rule {rule}, since {message_text.format_moment_utc(facts['since_us'])}."]
+    lines += [f"Why: {why}."] if why else []
     return _build_text(entry, f"{_subject_name(entry)} is stuck: {RULES[rule]}", lines)
 
 

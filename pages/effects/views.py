@@ -23,9 +23,10 @@ from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import resolutions, stops
 from ledger import violations as ledger_violations
-from pages.effects import data, lifecycle, people_acts, relation_graph
+from pages.effects import data, lifecycle, relation_graph
 from pages.history import views
 from pages.incidents import data as incidents_data
+from pages.people import people_acts
 from sessions import artifacts
 
 # the headline already states this violation
@@ -61,7 +62,9 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "run": run,
         "run_source": effect_runs.RUN_SOURCES.get(run.ran_source, ""),
         "title": data.build_effect_title(row, exchange),
-        "people_acts": people_acts.list_people_acts([each.entry for each in facts.rows], gates),
+        "people_acts": people_acts.load_effect_acts(
+            row, [each.entry for each in facts.rows], gates
+        ),
         "let_through": data.describe_let_through(row, gates),
         "verdict": verdict,
         "may_resolve": people_asked

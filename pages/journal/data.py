@@ -1,14 +1,19 @@
 """Journal entries of a project around a position."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+import orjson
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
 from accounts.models import Person, Project
-from journal.models import Entry
+from journal import summaries
+from journal.models import Body, Entry
 from ledger.models import Effect
+from monitoring.stuck.episodes import STUCK_KINDS, sentence_from_json
+from monitoring.stuck.rules import name_rule
 from sessions.models import Session
 
 ENTRIES_PER_SIDE: Final = 10  # entries on either side
@@ -70,6 +75,21 @@ def load_entries_around(project: Project, at: int | None) -> JournalPage:
         earlier=rows[-1].position if len(behind) > shown_behind else None,
         later=rows[0].position if len(ahead) > ENTRIES_PER_SIDE else None,
     )
+
+
+def describe_stuck_entries(rows: Sequence[Any]) -> None:
+    """Set `why` of entries about stuck sessions: the rule, and its evidence unless erased.
+
+    One query if there are any.
+    """
+    entries = [row for row in rows if row.kind in STUCK_KINDS and row.lane == "system"]
+    if not entries:
+        return
+    texts = dict(Body.objects.filter(entry__in=entries).values_list("entry", "text"))
+    for entry in entries:
+        evidence = sentence_from_json(summaries.parse_body(texts.get(entry.pk, "")).get("says", []))
+        rule = name_rule(orjson.loads(entry.facts))
+        entry.why = [f"{rule}: ", *evidence] if evidence else [rule]
 
 
 def _entries_with_names(project: UUID) -> "QuerySet[Any]":

@@ -23,6 +23,7 @@ def journal_page(request: MemberRequest) -> HttpResponse:
     page = data.load_entries_around(request.membership.project, at)
     if request.GET.get("view") == "json":
         return JsonResponse(_entries_to_json(page), json_dumps_params={"ensure_ascii": False})
+    data.describe_stuck_entries(page.rows)
     context = {
         "page": page,
         "error": bool(text) and at is None,

@@ -13,7 +13,7 @@ from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
 from db import long_numbers
 from db.clock import now_us
-from display import display_state, effect_table, keyset_pagination
+from display import access_log, display_state, effect_table, keyset_pagination
 from display.page_params import PagePlace, parse_number, parse_page_place
 from display.time_limit import limit_view
 from investigation.bundles import imported_gates
@@ -142,7 +142,12 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
         "may_gather": has_role(request.membership, "reviewer"),
         "incidents": data.list_row_incidents(row, "session"),
     }
-    return render(request, "pages/sessions/session.html", context)
+    page = render(request, "pages/sessions/session.html", context)
+    of = (row.id, None, row.id)
+    access_log.record_view(
+        row.project_id, access_log.access_actor(request), "session", row.opened_position, of
+    )
+    return page
 
 
 @require_safe

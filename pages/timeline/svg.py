@@ -13,9 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
 from django.utils.safestring import SafeString
 
-from pages.timeline.bars import MINUTE_US, Bar, Step, TimelineWindow
+from ledger.violations import VIOLATION_LABELS
+from monitoring.stuck.episodes import STUCK_KINDS
+from monitoring.stuck.rules import name_rule
+from pages.timeline.bars import MINUTE_US, Bar, SessionEvent, Step, TimelineWindow
 from pages.timeline.svg_layout import (
     CHARACTER,
     MOST_DRAWN,
@@ -532,19 +536,19 @@ def _draw_events(canvas: _Canvas, lanes: TimelineWindow, top: int) -> int:
     """Draw session events; a mark has a label where that overlaps nothing."""
     first, last = canvas.axis.starts_us, canvas.axis.ends_us
     room = canvas.axis.per_cent
-    marks: list[tuple[float, str, str]] = []
+    marks: list[tuple[float, str, str, str]] = []
     for event in lanes.session_events:
         if event.kind in _MARKS and first <= event.at_us <= last:
             x, (shape, word) = canvas.x(event.at_us), _MARKS[event.kind]
             if not marks or x - marks[-1][0] >= room(MIN_MARK_DISTANCE):
-                marks.append((x, shape, word))
+                marks.append((x, shape, word, _describe_mark(event, word)))
     if not marks:
         return top
     canvas.heads.append(LaneHead("events", 1))
     present = 100.0 if canvas.now_us is None else canvas.x(canvas.now_us)
     label_end = 0.0
-    for number, (x, shape, word) in enumerate(marks):
-        canvas.add("<g><title>{}</title>", word)
+    for number, (x, shape, word, title) in enumerate(marks):
+        canvas.add("<g><title>{}</title>", title)
         _draw_shape(canvas, x, top + 16, "is-failed" if shape == "warn" else "", shape)
         width = room(12 + CHARACTER * len(word))
         after = min(
@@ -562,6 +566,18 @@ def _draw_events(canvas: _Canvas, lanes: TimelineWindow, top: int) -> int:
             label_end = x + room(10)
         canvas.parts.append("</g>")
     return top + ROW
+
+
+def _describe_mark(event: SessionEvent, word: str) -> str:
+    """Return the title of a mark: what it is, and by which rule."""
+    facts = orjson.loads(event.facts or "{}")
+    if event.kind in STUCK_KINDS:
+        return f"{word}: {name_rule(facts)}"
+    if event.kind == "integrity.violation":
+        return f"{word}: {VIOLATION_LABELS.get(facts.get('violation', ''), '')}"
+    if event.kind == "control.fired":
+        return f"{word}: {str(facts.get('control', '')).replace('_', ' ')}"
+    return word
 
 
 def _draw_gaps(canvas: _Canvas, lanes: TimelineWindow, top: int) -> int:

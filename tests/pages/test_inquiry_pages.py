@@ -290,6 +290,7 @@ def test_every_url_with_an_id_of_another_project_is_not_found(
             "session_decisions",
             "session_handoffs",
             "session_state",
+            "session_people",
             "session_resume",
             "session_why",
         ),

@@ -1,6 +1,7 @@
 """Stuck detection through the endpoints: agents stop, two sweeps run, and the journal records
 episodes."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -8,11 +9,14 @@ from uuid import UUID
 import orjson
 import pytest
 import time_machine
+from django.db import transaction
 
 from db.clock import now_us
+from journal import erasures
 from journal.models import Entry, Outbox
 from monitoring.models import StuckEpisode
 from monitoring.stuck import sweeper
+from notifications import message_text
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.people import Organization
@@ -83,6 +87,42 @@ def test_a_session_without_a_start_is_stuck_until_a_worker_takes_it(worker: Call
     )
     row = StuckEpisode.objects.get()
     assert (row.raised_position, row.cleared_position) == (stuck.position, recovered.position)
+
+
+def test_an_alert_shows_its_rule_and_why_wherever_it_is_read(
+    organization: Organization, worker: Caller
+) -> None:
+    session = worker.session("s-1", mode="leased")
+    pass_by(301)
+    sweep(2)
+    (entry,) = entries_of("session.stuck", session)
+    rule, why = "S1 Never started", "no lease within"
+    client = organization.client("viewer")
+
+    def read(url: str, **headers: str) -> str:
+        page = client.get(url, headers=headers).content.decode()
+        return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+    for url in (f"/sessions/{session['id']}/people/", f"/journal/?at={entry.position}"):
+        words = read(url)
+        assert rule in words, url
+        assert why in words, url
+    timeline = f"/sessions/{session['id']}/timeline/"
+    assert f"<title>stuck: {rule}</title>" in client.get(timeline + "?view=lanes").content.decode()
+    events = client.get(timeline + "?view=json").json()["session_events"]
+    assert [event["rule"] for event in events if event["kind"] == "session.stuck"] == ["S1"]
+    text = message_text.text_builders["session.stuck"](entry)
+    assert text is not None
+    assert "Rule S1" in text.facts[0]
+    assert why in text.facts[1]
+    # The evidence may name what an agent chose: it goes with the body.
+    with transaction.atomic():
+        erasures.erase_body(
+            entry.project, entry.position, reason="t", actor="tests", now_us=entry.received_us
+        )
+    erased = read(f"/journal/?at={entry.position}")
+    assert rule in erased
+    assert why not in erased
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])

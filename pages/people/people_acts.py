@@ -1,0 +1,401 @@
+"""What people saw and did about a request, an effect or a session, by name.
+
+Views are journal entries: one per person and hour of a session's or an effect's page, and one per
+person and shown version of a request. What Gatebook reported to people is listed with them:
+requests, violations, stuck rules, and notifications with their delivery.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from approvals import labels
+from approvals.checks.run_checks import CHECKS
+from approvals.models import Gate
+from approvals.policies.requirement import Requirement
+from display.effect_headline import Moment, Sentence
+from journal.models import Body, Entry
+from ledger.models import Effect
+from ledger.verdicts.verdict_inputs import is_in_doubt
+from ledger.violations import ACKNOWLEDGED_KIND, VIOLATION_LABELS
+from monitoring.models import StuckEpisode
+from monitoring.stuck.episodes import build_alert_key, sentence_from_json
+from monitoring.stuck.rules import RULES, name_rule
+from notifications.models import Notification, NotificationChannel
+from sessions.models import Message, Session
+from web.templatetags.gatebook import elapsed
+
+MAX_ACTS: Final = 200  # of one page
+MAX_NOTIFICATIONS: Final = 100
+# Journal entries of a session that one page searches: a session has more of its agent's.
+MAX_SEARCHED: Final = 20_000
+# Kind of an entry -> what was done.
+_ACTS: Final = {
+    "gate.requested": "approval requested",
+    "gate.voted": "answered the request",
+    "gate.ruled": "request decided",
+    "gate.extended": "extended the request",
+    "gate.undone": "took the answer back",
+    "gate.commented": "commented on the request",
+    "gate.assigned": "assigned the request",
+    "gate.changes_requested": "requested changes",
+    "gate.revoked": "revoked the approval",
+    "gate.expired": "request expired without an answer",
+    "gate.expired_unused": "approval expired unused",
+    "gate.cancelled": "request withdrawn",
+    "gate.used": "approval used",
+    "effect.resolved": "resolved the effect",
+    "stop.set": "stopped it",
+    "stop.lifted": "lifted a stop",
+    "session.stuck": "reported as stuck",
+    "session.recovered": "no longer stuck",
+    "control.fired": "a control found",
+    "integrity.violation": "violation recorded",
+    ACKNOWLEDGED_KIND: "acknowledged the violation",
+}
+_KINDS: Final = (*_ACTS, "access.viewed")
+# Entries whose body has words of a person, and where.
+_QUOTED: Final = {
+    "gate.voted": "reason",
+    "gate.ruled": "reason",
+    "gate.commented": "text",
+    "effect.resolved": "reason",
+    "stop.set": "reason",
+    ACKNOWLEDGED_KIND: "reason",
+}
+_VIEWS: Final = {
+    "body": "read an entry in full",
+    "artifact": "downloaded an artifact",
+    "session": "saw the page of the session",
+}
+_TOPICS: Final = {
+    "gate.requested": "about the request",
+    "gate.unseen": "that nobody opened the request",
+    "gate.addressed": "that the request is assigned to them, or mentions them",
+    "session.stuck": "that it is stuck",
+    "session.recovered": "that it is no longer stuck",
+}
+_DELIVERIES: Final = {
+    "sent": "delivered",
+    "due": "not delivered yet",
+    "failed": "delivery failed",
+    "quiet": "not sent: no longer needed",
+}
+_CONTROLS: Final = {
+    "stale_context": "A handoff waits on something that is resolved",
+    "completion_blindness": "Work continues for a task that is done",
+    "state_drift": "Sources report different values of one fact",
+    "handoff_overload": "A handoff is larger than the next worker should read",
+}
+
+
+@dataclass(slots=True)
+class PersonAct:
+    """One row: when, who (a name, an address or empty) and what; `position` of its entry."""
+
+    at_us: int
+    who: str
+    what: str
+    position: int | None = None
+    detail: Sentence = field(default_factory=list)
+    quote: str = ""  # a person's words
+    handle: str = ""  # what it is about, if that is not the page itself
+    url: str = ""
+
+
+@dataclass(slots=True)
+class Finding:
+    """What Gatebook found: a rule or check with its words, and how often."""
+
+    sort: str
+    rule: str
+    title: str
+    count: int
+    last_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleActs:
+    """What the section shows; with `older`, acts before that journal position are not listed."""
+
+    acts: list[PersonAct]
+    findings: list[Finding]
+    older: int | None = None
+
+
+def load_effect_acts(effect: Any, entries: Iterable[Entry], gates: Sequence[Gate]) -> PeopleActs:
+    """Return the acts about an effect from its journal entries. At most five queries.
+
+    An effect that waited for no one and whose outcome was never in doubt has no stuck rules.
+    """
+    listed = [entry for entry in entries if entry.lane == "system" and entry.kind in _KINDS]
+    was_waited_for = gates or effect.resolution or is_in_doubt(effect)
+    subjects = {effect.id, *(gate.id for gate in gates)}
+    episodes = _load_episodes(effect.session_id, subjects) if was_waited_for else []
+    acts = _describe_entries(listed, gates, {}, effect.id, {})
+    acts += _load_notifications(effect.project_id, gates, episodes)
+    return PeopleActs(_in_order(acts), _count_findings(listed, episodes))
+
+
+def load_gate_acts(gate: Gate) -> PeopleActs:
+    """Return the acts about a request. At most six queries."""
+    entries = Entry.objects.filter(effect=gate.effect_id, kind__in=_KINDS, lane="system")
+    newest = list(entries.order_by("-position")[:MAX_ACTS])
+    newest = [
+        entry for entry in newest if entry.subject == gate.id or not entry.kind.startswith("gate.")
+    ]
+    episodes = _load_episodes(gate.session_id, {gate.id, gate.effect_id})
+    handles = {gate.effect_id: str(gate.effect)}
+    acts = _describe_entries(newest, [gate], handles, gate.id, {})
+    acts += _load_notifications(gate.project_id, [gate], episodes)
+    return PeopleActs(_in_order(acts), _count_findings(newest, episodes))
+
+
+def load_session_acts(session: Session, before: int | None = None) -> PeopleActs:
+    """Return the newest acts about a session and what is in it. At most ten queries."""
+    entries = Entry.objects.filter(session=session.id)
+    if before is not None:
+        entries = entries.filter(position__lt=before)
+    searched = entries.order_by("-position").values_list("position", flat=True)
+    lowest = next(iter(searched[MAX_SEARCHED : MAX_SEARCHED + 1]), None)
+    if lowest is not None:
+        entries = entries.filter(position__gt=lowest)
+    entries = entries.filter(kind__in=_KINDS, lane="system").order_by("-position")
+    listed = list(entries[: MAX_ACTS + 1])
+    is_cut = len(listed) > MAX_ACTS
+    listed = listed[:MAX_ACTS]
+    older = listed[-1].position if is_cut else lowest + 1 if lowest is not None else None
+    subjects = {entry.subject for entry in listed if entry.subject is not None}
+    gates = list(
+        Gate.objects.filter(session=session.id, id__in=subjects).select_related("policy_set")
+    )
+    effects = {entry.effect for entry in listed if entry.effect}
+    positions = Effect.objects.filter(id__in=effects).values_list("id", "opened_position")
+    handles = {effect: f"e_{position}" for effect, position in positions}
+    episodes = _load_episodes(session.id)
+    acts = _describe_entries(
+        listed, gates, handles, session.id, {row.raised_position: row for row in episodes}
+    )
+    since_us = min((act.at_us for act in acts), default=0) if older is not None else 0
+    until_us = max((act.at_us for act in acts), default=0) if before is not None else None
+    further = [*_load_notifications(session.project_id, gates, episodes), *_load_messages(session)]
+    acts += [
+        act
+        for act in further
+        if act.at_us >= since_us and (until_us is None or act.at_us <= until_us)
+    ]
+    return PeopleActs(_in_order(acts), _count_findings(listed, episodes, gates), older)
+
+
+def _in_order(acts: Iterable[PersonAct]) -> list[PersonAct]:
+    return sorted(acts, key=lambda act: (act.at_us, act.position or 0))
+
+
+def _describe_entries(
+    entries: Sequence[Entry],
+    gates: Iterable[Gate],
+    handles: Mapping[Any, str],
+    page: UUID,
+    episodes: Mapping[int | None, StuckEpisode],
+) -> list[PersonAct]:
+    """Return an act for each entry; `page` is what the page shows, and needs no link."""
+    facts = {entry.position: orjson.loads(entry.facts or "{}") for entry in entries}
+    assignees = {fact["to"] for fact in facts.values() if fact.get("to")}
+    names = _load_names({entry.actor for entry in entries if entry.actor} | assignees)
+    quotes = _load_quotes(entries)
+    gate_rows = {gate.id: gate for gate in gates}
+
+    def describe(entry: Entry) -> PersonAct:
+        fact = facts[entry.position]
+        gate = gate_rows.get(entry.subject) if entry.subject is not None else None
+        what, detail = _describe_entry(entry, fact, gate, names, episodes.get(entry.position))
+        subject = (str(gate), reverse("gate", args=[gate.id])) if gate is not None else ("", "")
+        if gate is None and entry.effect in handles:
+            subject = (handles[entry.effect], reverse("effect", args=[entry.effect]))
+        is_page = entry.subject == page or (gate is None and entry.effect == page)
+        return PersonAct(
+            entry.received_us,
+            names.get(entry.actor, _describe_unnamed(entry.actor)),
+            what,
+            entry.position,
+            detail,
+            quotes.get(entry.position, ""),
+            *(("", "") if is_page else subject),
+        )
+
+    return [describe(entry) for entry in entries]
+
+
+def _describe_entry(
+    entry: Entry,
+    facts: Mapping[str, Any],
+    gate: Gate | None,
+    names: Mapping[str, str],
+    episode: StuckEpisode | None,
+) -> tuple[str, Sentence]:
+    """Return what was done, and what the entry says of it."""
+    if entry.kind == "access.viewed":
+        if gate is not None:
+            version = facts.get("version")
+            return "saw the request" + (f", version {version}" if version else ""), []
+        return _VIEWS.get(facts.get("what", ""), "saw the page of the effect"), []
+    describe = _DETAILS.get(entry.kind)
+    what = _ACTS[entry.kind]
+    if entry.kind == "gate.voted":
+        what = labels.VOTE_ANSWER_LABELS.get(facts.get("vote", ""), (what, ""))[0]
+        what = f"answered the request: {what}"
+    elif entry.kind == "gate.ruled":
+        what = f"{what}: {str(facts.get('ruling', '')).replace('_', ' ')}"
+    elif entry.kind == "gate.requested" and gate is not None:
+        return what, [f"from {labels.describe_approvers(Requirement.of(gate.requirement))}"]
+    elif entry.kind == "gate.assigned":
+        return what, [f"to {names.get(facts.get('to', ''), 'no one')}"]
+    elif entry.kind == "session.stuck" and episode is not None and episode.says:
+        return what, [f"{name_rule(facts)}: ", *sentence_from_json(episode.says)]
+    return what, describe(facts) if describe is not None else []
+
+
+def _describe_vote(facts: Mapping[str, Any]) -> Sentence:
+    parts = []
+    if facts.get("at_us") and facts.get("first_shown_us"):
+        parts.append(f"{elapsed(facts['at_us'] - facts['first_shown_us'])} after first seeing it")
+    warnings = Counter(facts.get("warnings", ()))
+    if warnings:
+        words = ", ".join(
+            f"{check.replace('_', ' ')}{f' ×{number}' if number > 1 else ''}"
+            for check, number in warnings.items()
+        )
+        parts.append(f"the page warned: {words}")
+    if facts.get("proof") not in (None, "", "none"):
+        parts.append(f"with {labels.STEP_UP_LABELS.get(facts['proof'], 'the name typed')}")
+    return ["; ".join(parts).replace("your password", "the password")] if parts else []
+
+
+_DETAILS: Final[dict[str, Callable[[Mapping[str, Any]], Sentence]]] = {
+    "gate.voted": _describe_vote,
+    "gate.extended": lambda facts: (
+        [" until ", Moment(facts["decide_by_us"])] if "decide_by_us" in facts else []
+    ),
+    "session.stuck": lambda facts: [name_rule(facts)],
+    "session.recovered": lambda facts: [name_rule(facts)],
+    "control.fired": lambda facts: [_CONTROLS.get(str(facts.get("control", "")), "")],
+    "integrity.violation": lambda facts: [VIOLATION_LABELS.get(facts.get("violation", ""), "")],
+}
+
+
+def _describe_unnamed(actor: str) -> str:
+    # Only pseudonyms of people begin so; an archive, and an erased person, have no name.
+    return f"a person without a name here ({actor})" if actor.startswith("p_") else ""
+
+
+def _load_names(pseudonyms: set[str]) -> dict[str, str]:
+    people = User.objects.filter(person__pseudonym__in=pseudonyms).select_related("person")
+    return {user.person.pseudonym: user.get_username() for user in people} if pseudonyms else {}
+
+
+def _load_quotes(entries: Iterable[Entry]) -> dict[int, str]:
+    """Return by position what people wrote; erased words are absent. One query, or none."""
+    kinds = {entry.position: entry.kind for entry in entries if entry.kind in _QUOTED}
+    if not kinds:
+        return {}
+    quotes = {}
+    for position, text in Body.objects.filter(entry__in=kinds).values_list("entry", "text"):
+        words = orjson.loads(text).get(_QUOTED[kinds[position]])
+        if isinstance(words, str) and words.strip():
+            quotes[position] = words
+    return quotes
+
+
+def _load_episodes(session: UUID, subjects: Collection[UUID] = ()) -> list[StuckEpisode]:
+    """Return raised episodes of a session, newest first; with `subjects` only about them."""
+    rows = StuckEpisode.objects.filter(session=session, raised_us__isnull=False)
+    if subjects:
+        rows = rows.filter(subject__in=subjects)
+    return list(rows.order_by("-since_us")[:MAX_ACTS])
+
+
+def _load_notifications(
+    project: UUID, gates: Iterable[Gate], episodes: Iterable[StuckEpisode]
+) -> list[PersonAct]:
+    """Return the notifications about requests and stuck rules. At most two queries."""
+    gate_ids = {gate.id: gate for gate in gates}
+    keys = {
+        build_alert_key(row.session_id, row.subject, row.rule, row.epoch): row for row in episodes
+    }
+    keys |= {f"over:{key}": row for key, row in keys.items()}
+    rows: list[Notification] = []
+    if gate_ids:
+        of_gates = Notification.objects.filter(gate__in=gate_ids)
+        rows += of_gates.select_related("channel").order_by("-id")[:MAX_NOTIFICATIONS]
+    if keys:
+        channels = NotificationChannel.objects.filter(project=project)
+        of_rules = Notification.objects.filter(channel__in=channels, key__in=keys)
+        rows += of_rules.select_related("channel").order_by("-id")[:MAX_NOTIFICATIONS]
+    return [
+        PersonAct(
+            row.sent_at_us or row.due_at_us,
+            row.channel.shown,
+            f"notified {_TOPICS.get(row.topic, 'about the answer')}: {_DELIVERIES[row.state]}",
+            None,
+            [f"{keys[row.key].rule} {RULES[keys[row.key].rule]}"] if row.key in keys else [],
+        )
+        for row in rows
+    ]
+
+
+def _load_messages(session: Session) -> list[PersonAct]:
+    """Return messages about a session, when agents read them, and answers. One query."""
+    rows = Message.objects.filter(session=session).select_related(
+        "from_agent", "from_user", "recipient", "in_reply_to"
+    )
+    acts = []
+    for row in rows.order_by("-opened_position")[:MAX_ACTS]:
+        sender = row.from_user.get_username() if row.from_user else ""
+        sender = f"agent {row.from_agent.name}" if row.from_agent else sender
+        to = f"agent {row.recipient.name}" if row.recipient else "all agents"
+        what = f"answered {row.in_reply_to}" if row.in_reply_to else f"wrote to {to}"
+        url = reverse("session_messages", args=[session.id])
+        acts.append(
+            PersonAct(row.sent_at_us, sender, what, row.opened_position, handle=str(row), url=url)
+        )
+        if row.read_at_us is not None:
+            acts.append(
+                PersonAct(row.read_at_us, to, "read the message", None, handle=str(row), url=url)
+            )
+    return acts
+
+
+def _count_findings(
+    entries: Iterable[Entry], episodes: Iterable[StuckEpisode], gates: Iterable[Gate] = ()
+) -> list[Finding]:
+    """Return what rules, checks and controls found, each with its number, most first."""
+    findings: dict[tuple[str, str], Finding] = {}
+
+    def add(sort: str, rule: str, title: str, at_us: int) -> None:
+        finding = findings.setdefault((sort, rule), Finding(sort, rule, title, 0, at_us))
+        finding.count += 1
+        finding.last_us = max(finding.last_us, at_us)
+
+    for gate in gates:
+        name = f"{gate.policy_set}/{gate.rule}" if gate.policy_set and gate.rule else "no rule"
+        add("policy rule", name, "requested approval", gate.requested_at_us)
+    for row in episodes:
+        add("stuck rule", row.rule, RULES[row.rule], row.raised_us or row.since_us)
+    for entry in entries:
+        facts = orjson.loads(entry.facts or "{}")
+        if entry.kind == "gate.voted":
+            for check in facts.get("warnings", ()):
+                add("warning shown with an answer", check, CHECKS.get(check, ""), entry.received_us)
+        elif entry.kind == "control.fired":
+            control = str(facts.get("control", ""))
+            add("control", control, _CONTROLS.get(control, ""), entry.received_us)
+        elif entry.kind == "integrity.violation":
+            name = str(facts.get("violation", ""))
+            add("violation", name, VIOLATION_LABELS.get(name, ""), entry.received_us)
+    return sorted(findings.values(), key=lambda finding: (-finding.count, finding.rule))
