@@ -391,7 +391,7 @@ TEXT_TABLES: Final = (
     TextTable(
         "investigation.Export",
         "exports",
-        _columns("format state sha256", text=MARK, error=MARK),
+        _columns("format columns state sha256", text=MARK, error=MARK),
         _PROJECT,
         author="asked_by_id",
         author_is_user=True,

@@ -137,6 +137,7 @@ class Export(models.Model):
     )
     text = models.TextField()  # the query with ages replaced by times
     format = models.CharField(max_length=6)
+    columns = models.CharField(max_length=600, default="", blank=True)  # names; empty for all
     position = models.BigIntegerField()  # rows opened later are not included
     state = models.CharField(max_length=7, default="waiting")
     tries = models.IntegerField(default=0)

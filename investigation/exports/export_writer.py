@@ -14,7 +14,7 @@ import io
 import tempfile
 import zipfile
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import IO, Any, Final
@@ -62,6 +62,7 @@ class ExportPlan:
     position: int
     now_us: int
     who: str  # user name and pseudonym of the person
+    columns: tuple[str, ...] = ()  # those that CSV and NDJSON have; empty for all
     late: bool = False  # an index of the query had not reached `position` at the request
 
     @property
@@ -70,8 +71,13 @@ class ExportPlan:
         return execute.compile_query(self.text, self.project, self.now_us, self.position)
 
 
-def plan_export(project: Project, text: str, form: str, now_us: int, who: str) -> ExportPlan:
-    """Plan an export of `text` as of now. Raises QueryError, KeyError for an unknown format."""
+def plan_export(
+    project: Project, text: str, form: str, now_us: int, who: str, columns: Sequence[str] = ()
+) -> ExportPlan:
+    """Plan an export of `text` as of now. Raises QueryError, KeyError for an unknown format.
+
+    Names in `columns` that the rows do not have are ignored.
+    """
     FORMATS[form]
     if not text.strip():
         raise QueryError(
@@ -85,7 +91,10 @@ def plan_export(project: Project, text: str, form: str, now_us: int, who: str) -
         now_us,
         who,
     )
-    export.late = bool(late_indexes(export.compiled))
+    compiled = export.compiled
+    if form != "bundle" and compiled.query.grouping is None:
+        export.columns = tuple(name for name in _column_names(compiled, export) if name in columns)
+    export.late = bool(late_indexes(compiled))
     return export
 
 
@@ -131,12 +140,9 @@ def _column_names(search: CompiledQuery, export: ExportPlan) -> list[str]:
     grouping = search.query.grouping
     if grouping is not None:
         return [*(name for name, _ in grouping.names), *map(str, grouping.aggregates)]
-    return [
-        column.name
-        for column in result_columns.visible_columns(
-            search.entity.name, Reader(export.project, export.now_us)
-        )
-    ]
+    reader = Reader(export.project, export.now_us)
+    names = [column.name for column in result_columns.visible_columns(search.entity.name, reader)]
+    return [name for name in names if not export.columns or name in export.columns]
 
 
 def _export_rows(
@@ -160,13 +166,14 @@ def _export_rows(
         tell(len(json_rows))
         yield json_rows
         return
+    names = _column_names(search, export)
     chunks = stream.stream_matches(search, result_columns.prepare_rows(entity))
     while True:
         with limit():
             chunk = next(chunks, None)
             if chunk is None:
                 return
-            json_rows = [result_columns.row_to_json(entity, row, reader) for row in chunk]
+            json_rows = [result_columns.row_to_json(entity, row, reader, names) for row in chunk]
         if positions is not None:
             positions.extend(row.opened_position for row in chunk)
         done += len(json_rows)

@@ -7,7 +7,7 @@ every second; after a crash the export restarts, and after three attempts it fai
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -46,19 +46,22 @@ class _LostError(Exception):
     """Another process took over the export because this one was silent too long."""
 
 
-def request_export(membership: Membership, text: str, form: str) -> Export:
+def request_export(
+    membership: Membership, text: str, form: str, columns: Sequence[str] = ()
+) -> Export:
     """Request an export as of now. Raises QueryError, ChangeRefused with too many unfinished."""
     unfinished = Export.objects.filter(project=membership.project, asked_by=membership.user)
     if unfinished.filter(state__in=["waiting", "running"]).count() >= MAX_UNFINISHED:
         raise ChangeRefused(
             f"You have {MAX_UNFINISHED} unfinished exports. Wait until one is done."
         )
-    wanted = plan_member_export(membership, text, form)
+    wanted = plan_member_export(membership, text, form, columns)
     made = Export.objects.create(
         project=membership.project,
         asked_by=membership.user,
         text=wanted.text,
         format=form,
+        columns=",".join(wanted.columns),
         position=wanted.position,
         asked_at_us=wanted.now_us,
     )
@@ -66,10 +69,12 @@ def request_export(membership: Membership, text: str, form: str) -> Export:
     return made
 
 
-def plan_member_export(membership: Membership, text: str, form: str) -> ExportPlan:
+def plan_member_export(
+    membership: Membership, text: str, form: str, columns: Sequence[str] = ()
+) -> ExportPlan:
     """Plan an export of a member as of now. Raises QueryError."""
     who = f"{membership.user.get_username()} ({ensure_pseudonym(membership.user)})"
-    return export_writer.plan_export(membership.project, text, form, now_us(), who)
+    return export_writer.plan_export(membership.project, text, form, now_us(), who, columns)
 
 
 def record_export(membership: Membership, wanted: ExportPlan, subject: UUID) -> None:
@@ -149,6 +154,7 @@ def _write_export(export: Export) -> bool:
     wanted = ExportPlan(
         project, export.text, export.format, export.position, export.asked_at_us, who
     )
+    wanted.columns = tuple(filter(None, export.columns.split(",")))
     part = export_path(export).with_suffix(f".{os.getpid()}-{export.tries}.part")
     try:
         _wait_for_indexes(export, wanted)

@@ -9,10 +9,11 @@ from typing import Any, Final, NamedTuple
 from django.contrib.auth.models import User
 
 from accounts.models import Agent, Repository
+from display.run_times import derive_run_time
 from investigation.history import past_entries, past_sessions
 from investigation.history.moment import JournalCut
 from journal import summaries
-from ledger.models import Effect
+from ledger.models import Attempt, Effect
 from sessions.models import Session, Task
 
 
@@ -70,6 +71,7 @@ def set_past_values(rows: list[Any], rebuilt: Mapping[Any, Any], cut: JournalCut
     if rows and isinstance(rows[0], Effect):
         _set_related(changed, _EFFECT_RELATIONS, cut)
         _set_plan_heads(changed)
+        _set_run_times(changed, cut)
     elif rows and isinstance(rows[0], Session):
         _set_related(changed, _SESSION_RELATIONS, cut)
         last_received = past_sessions.load_last_received([row.pk for row in rows], cut)
@@ -114,6 +116,24 @@ def _set_plan_heads(rows: list[Any]) -> None:
     )
     for row in headed.values():
         row.plan_head = heads.get(row.plan_position)
+
+
+def _set_run_times(rows: list[Any], cut: JournalCut) -> None:
+    """Set when effects ran by the attempt that was their last at the cut, where a list shows it.
+
+    A time that an agent reported only after the cut counts if the attempt was known by then.
+    """
+    shown = [row for row in rows if "ran_us" in row.__dict__]
+    known_attempts: dict[tuple[Any, int], Attempt] = {}
+    for start in range(0, len(shown), past_entries.IDS_PER_QUERY):
+        part = [row.pk for row in shown[start : start + past_entries.IDS_PER_QUERY]]
+        for row in Attempt.objects.filter(effect__in=part):
+            known_attempts[row.effect_id, row.number] = row
+    for row in shown:
+        attempt = known_attempts.get((row.pk, row.attempt_count))
+        heard_us = (attempt.received_us or attempt.heard_us) if attempt is not None else None
+        is_later = heard_us is not None and heard_us > cut.at_us
+        row.ran_us = None if is_later else derive_run_time(attempt).us
 
 
 __all__ = ["load_column", "set_past_values"]

@@ -6,7 +6,7 @@ are JSON values: times are UTC text that a query accepts (`at:2026-11-20T09:00:0
 durations are seconds, and rows are named by their handles.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from django.db.models import F, OuterRef, Prefetch, QuerySet, Subquery
 from approvals.models import Vote
 from approvals.policies.requirement import Requirement
 from display import display_state
+from display.run_times import run_time_expression
 from display.urls_of_rows import URL_OF_ROW, absolute_url
 from investigation.models import FieldValue
 from investigation.query.auditor_columns import WITHHELD_COLUMNS
@@ -46,9 +47,18 @@ def visible_columns(entity: str, reader: Reader) -> list[Column]:
     return [column for column in COLUMNS[entity] if reader.people or not column.people]
 
 
-def row_to_json(entity: str, row: Any, reader: Reader) -> dict[str, Value]:
-    """Return a row as JSON values. Its queryset must come from `rows`."""
-    return {column.name: column.value(row, reader) for column in visible_columns(entity, reader)}
+def row_to_json(
+    entity: str, row: Any, reader: Reader, names: Collection[str] | None = None
+) -> dict[str, Value]:
+    """Return a row as JSON values, of the columns `names` if given.
+
+    Its queryset must come from `rows`.
+    """
+    return {
+        column.name: column.value(row, reader)
+        for column in visible_columns(entity, reader)
+        if names is None or column.name in names
+    }
 
 
 def prepare_rows(entity: str) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
@@ -183,6 +193,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     "effect": (
         handle_column("e", "effect", "Effect", "opened_position"),
         time_column("at", "First seen", "received_us", main=True),
+        time_column("ran", "Ran", "ran_us"),
         handle_column("s", "session", "Session", "session_position"),
         text_column("tool", "Tool", main=True),
         Column("state", "State", "word", _state),
@@ -297,10 +308,6 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
 }
 
 
-# Only for rows as of now: the journal has no past value. Rows need the annotation `ran_us`.
-RAN_COLUMN: Final = time_column("ran", "Ran", "ran_us")
-
-
 # Querysets.
 
 
@@ -321,6 +328,7 @@ def _prepare_effects(effects: "QuerySet[Any]") -> "QuerySet[Any]":
         repository_name=F("repository__name"),
         parent_position=_position_subquery(Effect, "parent_effect"),
         compensates_position=_position_subquery(Effect, "compensates"),
+        ran_us=run_time_expression(),
     ).prefetch_related(Prefetch("field_values", FieldValue.objects.order_by("field", "value")))
     return rows
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +19,8 @@ from db.ids import new_uuid7
 from display import time_limit
 from investigation.exports import export_writer, exports
 from investigation.models import FORMATS, Export
-from investigation.query import execute
+from investigation.query import execute, result_columns
+from investigation.query.column_types import Column, Reader
 from investigation.query.parser.ast import QueryError
 
 MAX_DOWNLOADS: Final = 2  # concurrent downloads per person and process
@@ -33,18 +34,22 @@ def export(request: MemberRequest) -> HttpResponseBase:
     """Show what would be exported; a POST starts it, `do` now or later."""
     sent = request.POST if request.method == "POST" else request.GET
     text, form = sent.get("q", "").strip(), sent.get("format", "csv")
+    columns = list(filter(None, sent.get("cols", "")[:600].split(",")))
     context: dict[str, Any] = {"text": text, "format": form, "formats": FORMATS}
     try:
         if form not in FORMATS:
             raise ChangeRefused(f"Unknown format. Choose one of {', '.join(FORMATS)}.")
         if request.method == "POST":
             return (
-                _download(request, text, form)
+                _download(request, text, form, columns)
                 if sent.get("do") == "now"
-                else _export_in_background(request, text, form)
+                else _export_in_background(request, text, form, columns)
             )
         search = execute.compile_query(text, request.membership.project, now_us())
         context["entity"], context["notes"] = search.entity, search.notes
+        chosen = _list_columns(search, columns)
+        context["columns"] = [column.label for column in chosen]
+        context["column_names"] = ",".join(column.name for column in chosen)
         context["count"], context["more"] = _count_rows(request, search)
     except QueryError as fault:
         context["error"] = fault.sentence
@@ -97,6 +102,15 @@ def _get_export(request: MemberRequest, identity: UUID) -> Export:
     return job
 
 
+def _list_columns(search: execute.CompiledQuery, names: Sequence[str]) -> list[Column]:
+    """Return the columns that an export is limited to; empty for all."""
+    if search.query.grouping is not None:
+        return []
+    reader = Reader.of_context(search.context)
+    columns = result_columns.visible_columns(search.entity.name, reader)
+    return [column for column in columns if column.name in names]
+
+
 def _count_rows(request: MemberRequest, search: execute.CompiledQuery) -> tuple[int | None, bool]:
     """Count the rows and tell whether there are more; None if counting takes too long."""
     if search.query.grouping is not None:
@@ -108,10 +122,12 @@ def _count_rows(request: MemberRequest, search: execute.CompiledQuery) -> tuple[
         return None, True
 
 
-def _download(request: MemberRequest, text: str, form: str) -> HttpResponseBase:
-    wanted = exports.plan_member_export(request.membership, text, form)
+def _download(
+    request: MemberRequest, text: str, form: str, columns: Sequence[str]
+) -> HttpResponseBase:
+    wanted = exports.plan_member_export(request.membership, text, form, columns)
     if wanted.late:  # a download cannot wait for an index and must not omit rows
-        return _export_in_background(request, text, form)
+        return _export_in_background(request, text, form, columns)
     # Clients notice a broken stream: its last chunk never arrives.
     stream = _DownloadStream(
         request.user.pk, export_writer.export_pieces(wanted, limit=time_limit.limit_time)
@@ -149,8 +165,11 @@ class _DownloadStream:
                 self._person = None
 
 
-def _export_in_background(request: MemberRequest, text: str, form: str) -> HttpResponse:
-    return redirect("export_job", exports.request_export(request.membership, text, form).id)
+def _export_in_background(
+    request: MemberRequest, text: str, form: str, columns: Sequence[str]
+) -> HttpResponse:
+    made = exports.request_export(request.membership, text, form, columns)
+    return redirect("export_job", made.id)
 
 
 def _file_name(position: int, form: str) -> str:

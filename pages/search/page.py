@@ -21,7 +21,7 @@ from investigation.query.parser.ast import Query, QueryError, Term
 from pages.search import histogram, query_builder
 from pages.search.histogram import HistogramDrawing
 from pages.search.query_builder import BuilderRow
-from pages.search.results import SearchResults
+from pages.search.results import MAX_SORTED, SearchResults
 from pages.search.search_request import SearchRequest
 
 ERROR_CONTEXT_CHARS: Final = 120  # characters of a query shown on either side of its error
@@ -145,6 +145,11 @@ class SearchPage:
         return self.request.shows_ran and self.entity == "effect" and self.cut is None
 
     @property
+    def most_sorted(self) -> int:
+        """Return how many effects are put in the order in which they ran."""
+        return MAX_SORTED
+
+    @property
     def choosable(self) -> list[tuple[str, str, bool]]:
         """Return the columns to choose from: (name, label, whether it is shown)."""
         if self.results is None or not self.entity:
@@ -155,6 +160,11 @@ class SearchPage:
             (column.name, column.label, column.name in chosen or (not chosen and column.main))
             for column in visible
         ]
+
+    @property
+    def column_names(self) -> str:
+        """Return the names of the chosen columns, as links name them."""
+        return ",".join(column.name for column in self.columns)
 
     def _url_with(self, **changed: str) -> str:
         kept = {**self.request.kept, **changed}
@@ -287,11 +297,8 @@ def build_search_page(
 
 
 def list_page_columns(results: SearchResults) -> list[Column]:
-    """Return the columns that a page can show: those of exports, and when effects ran."""
-    columns = result_columns.visible_columns(results.compiled.entity.name, results.reader)
-    if results.compiled.entity.name == "effect" and results.compiled.past is None:
-        columns.insert(2, result_columns.RAN_COLUMN)
-    return columns
+    """Return the columns that a page can show, which are those of exports."""
+    return result_columns.visible_columns(results.compiled.entity.name, results.reader)
 
 
 def _close_query(text: str, sentence: str) -> str:

@@ -33,8 +33,22 @@ from pages.search.search_request import SearchRequest
 from recovery import liveness
 
 LONGEST_ID: Final = 300
+MAX_SORTED: Final = 2_000  # effects that are put in the order in which they ran
 _FIELDS: Final = frozenset(name for entity in ENTITIES.values() for name in entity.fields)
 _ADDRESS: Final = re.compile(r"https?://[^\"\\]+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """A page of effects in the order in which they ran, the latest first; `count` are all."""
+
+    number: int
+    count: int
+
+    @property
+    def last(self) -> int:
+        """Return the number of the last page."""
+        return max(1, -(-self.count // execute.PAGE_SIZE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,7 @@ class SearchResults:
     nearest: list[NearestName] = field(default_factory=list)  # of a query without results
     # By effect: where the searched words occur.
     snippets: dict[UUID, Snippet] = field(default_factory=dict)
+    run_order: RunOrder | None = None  # None in the usual order
 
 
 def find_identity_url(project: Project, text: str) -> str | None:
@@ -90,6 +105,9 @@ def load_search_results(
             sample=sample,
         )
     is_usual = not (search.columns or search.shows_ran)
+    ordered = _load_in_run_order(compiled, search) if search.shows_ran else None
+    if ordered is not None:
+        return _load_rest_of_rows(search, *ordered, started=started)
     answer = execute.load_results(
         compiled,
         _row_columns_of(compiled.entity.name, search),
@@ -99,7 +117,33 @@ def load_search_results(
     )
     if answer.groups is not None:
         return _load_rest_of_groups(answer, answer.groups, started)
-    return _load_rest_of_rows(search, answer, started)
+    return _load_rest_of_rows(search, answer, None, started)
+
+
+def _load_in_run_order(
+    compiled: CompiledQuery, search: SearchRequest
+) -> tuple[ResultPage, RunOrder] | None:
+    """Return a page of effects, the latest run first and those that did not run last.
+
+    None for others, and if more than MAX_SORTED match. Two queries.
+    """
+    is_other = compiled.entity.name != "effect" or compiled.query.grouping is not None
+    if is_other or compiled.past is not None or search.before or search.after:
+        return None
+    computed = {"ran_us": run_time_expression()}
+    values, more = execute.load_newest_values(
+        compiled, ("id", "ran_us"), MAX_SORTED, computed=computed
+    )
+    if more:
+        return None
+    # The values are newest first, and sorting keeps the order of equal ones.
+    values.sort(key=lambda row: (row[1] is None, -(row[1] or 0)))
+    order = RunOrder(search.page, len(values))
+    start = (search.page - 1) * execute.PAGE_SIZE
+    ids = [row[0] for row in values[start : start + execute.PAGE_SIZE]]
+    prepare = _row_columns_of("effect", search)
+    rows = {row.pk: row for row in prepare(compiled.entity.rows().filter(pk__in=ids))}
+    return ResultPage(compiled, [rows[pk] for pk in ids if pk in rows]), order
 
 
 def _load_rest_of_groups(answer: ResultPage, groups: GroupTable, started: float) -> SearchResults:
@@ -114,7 +158,9 @@ def _load_rest_of_groups(answer: ResultPage, groups: GroupTable, started: float)
     )
 
 
-def _load_rest_of_rows(search: SearchRequest, answer: ResultPage, started: float) -> SearchResults:
+def _load_rest_of_rows(
+    search: SearchRequest, answer: ResultPage, order: RunOrder | None, started: float
+) -> SearchResults:
     """Read what the page shows of a page of rows, apart from its rows."""
     compiled, ids = answer.compiled, [row.pk for row in answer.rows]
     entity, reader = compiled.entity.name, Reader.of_context(compiled.context)
@@ -132,7 +178,7 @@ def _load_rest_of_rows(search: SearchRequest, answer: ResultPage, started: float
         None,
         None,
         None,
-    )
+    ) and (order is None or order.last == 1)
     count, more = (len(rows), False) if is_complete else execute.count_matches(compiled)
     took_ms, sample = _elapsed_ms(started), None
     if rows and (is_complete or search.with_facets):  # With few matches, the cost is negligible.
@@ -155,6 +201,7 @@ def _load_rest_of_rows(search: SearchRequest, answer: ResultPage, started: float
         _load_exclusions(compiled, count) if is_complete else None,
         analysis.find_nearest_names(compiled) if is_complete and not count else [],
         snippets,
+        order,
     )
 
 
@@ -207,13 +254,11 @@ def _row_columns_of(
     entity: str, search: SearchRequest
 ) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
     """Return a function that adds the columns that the entity's table needs."""
-    prepare = result_columns.prepare_rows(entity)
-    if entity != "effect":
-        return prepare
-    prepare = prepare if search.columns else _with_effect_columns
-    if not search.shows_ran and "ran" not in search.columns:
-        return prepare
-    return lambda rows: prepare(rows).annotate(ran_us=run_time_expression())
+    if entity != "effect" or search.columns:
+        return result_columns.prepare_rows(entity)
+    if not search.shows_ran:
+        return _with_effect_columns
+    return lambda rows: _with_effect_columns(rows).annotate(ran_us=run_time_expression())
 
 
 def _bar_time(search: SearchRequest, compiled: CompiledQuery) -> str:

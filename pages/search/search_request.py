@@ -21,6 +21,7 @@ PARAMETER_NAMES: Final = (
     "q",
     "before",
     "after",
+    "page",
     "facets",
     "part",
     "noted",
@@ -59,6 +60,7 @@ class SearchRequest:
     after: int | None = None
     with_facets: bool = False
     part: str = ""  # The fragment of the page that is requested; empty for the complete page.
+    page: int = 1  # of effects in the order in which they ran
     compared: int = 0  # Number of the condition whose matches are compared with the others.
 
     columns: tuple[
@@ -121,6 +123,7 @@ def parse_search_request(
         after=places.get("after"),
         with_facets=with_facets,
         part=part,
+        page=max(parse_number(str(parameters.get("page", "")), 3) or 1, 1),
         compared=parse_number(str(parameters.get("apart", "")), 3) or 0,
         columns=view.columns,
         is_dense=view.is_dense,
