@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Exists, OuterRef, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from db import raw_sql
@@ -248,6 +248,24 @@ def same_occurrences(positions: Collection[int], *sorts: str) -> "QuerySet[Repea
     """
     own_rows = RepeatedOccurrence.objects.filter(position__in=positions, sort__in=sorts)
     return RepeatedOccurrence.objects.filter(digest__in=own_rows.values("digest"), sort__in=sorts)
+
+
+def select_repeats_elsewhere(session: UUID) -> "QuerySet[Any]":
+    """Return the first of each call of a session that other sessions made too, newest first.
+
+    Each with the positions of the nearest such effects `before` and `after` it. Read-only calls do
+    not count. Each own call takes two index look-ups, whatever the number of equal calls.
+    """
+    same = RepeatedOccurrence.objects.filter(digest=OuterRef("digest"), sort="call")
+    same = same.exclude(session=session)
+    before = same.filter(position__lt=OuterRef("position")).order_by("-position")
+    after = same.filter(position__gt=OuterRef("position")).order_by("position")
+    own_calls = RepeatedOccurrence.objects.filter(session=session, sort="call", nth=1).annotate(
+        before=Subquery(before.values("position")[:1]),
+        after=Subquery(after.values("position")[:1]),
+    )
+    repeated: QuerySet[Any] = own_calls.filter(Q(before__isnull=False) | Q(after__isnull=False))
+    return repeated.order_by("-position")
 
 
 def is_duplicate_condition() -> Exists:

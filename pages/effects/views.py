@@ -23,7 +23,7 @@ from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import resolutions, stops
 from ledger import violations as ledger_violations
-from pages.effects import data, lifecycle, relation_graph
+from pages.effects import data, lifecycle, relation_graph, repeated_calls
 from pages.history import views
 from pages.incidents import data as incidents_data
 from pages.people import people_acts
@@ -57,6 +57,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
     )
     run = effect_runs.read_run_times(row)
     elsewhere = data.load_same_calls(row)
+    repeats = repeated_calls.load_repeats_of_effect(row, {link.other.id for link in elsewhere})
     context = {
         "effect": row,
         "run": run,
@@ -84,7 +85,8 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "undoing": compensations,
         "children": children,
         "elsewhere": elsewhere,
-        "graph": _draw_graph(row, attempts, compensations, children, elsewhere, now),
+        "repeats": repeats,
+        "graph": _draw_graph(row, attempts, compensations, children, elsewhere, repeats, now),
         "artifacts": data.load_effect_artifacts(row),
         "gates": gates,
         "violates": bool(violations),
@@ -116,6 +118,7 @@ def _draw_graph(
     compensations: Sequence[Any],
     children: Sequence[Any],
     elsewhere: Sequence[Any],
+    repeats: Sequence[repeated_calls.RepeatedCall],
     now: int,
 ) -> relation_graph.RelationGraph | None:
     """Return the graph of what the table of related effects lists. No queries."""
@@ -130,12 +133,22 @@ def _draw_graph(
         for link in elsewhere
         if link.earlier
     ]
+    before += [
+        node(repeat.other, f"same call, earlier, in {repeat.other.session}")
+        for repeat in repeats
+        if repeat.is_earlier
+    ]
     after = [node(each, "undoes it") for each in compensations]
     after += [node(each, "caused by it") for each in children]
     after += [
         node(link.other, f"same call since, in {link.other.session}")
         for link in elsewhere
         if not link.earlier
+    ]
+    after += [
+        node(repeat.other, f"same call, later, in {repeat.other.session}")
+        for repeat in repeats
+        if not repeat.is_earlier
     ]
     return relation_graph.draw_relations(row, attempts, before, after, now)
 

@@ -11,6 +11,7 @@ from accounts.access import MemberRequest, has_role, member_required
 from db import long_numbers
 from db.clock import now_us
 from display.time_limit import limit_view
+from pages.effects import repeated_calls
 from pages.sessions import data, handoff_facts
 from recovery import resume
 from sessions import checkpoints, decisions, facts, lease_queries
@@ -29,6 +30,7 @@ def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
     context = {
         "agent_session": session_row,
         "resume": answer,
+        "repeats": repeated_calls.load_repeats_of_session(session_row),
         "may_resolve": has_role(request.membership, "operator")
         and not request.membership.project.archive,
         "decisions": [decisions.decision_to_json(row) for row in answer.decisions],

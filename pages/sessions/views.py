@@ -19,6 +19,7 @@ from display.time_limit import limit_view
 from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import stops as ledger_stops
+from pages.effects import repeated_calls
 from pages.history import views
 from pages.incidents import data
 from pages.sessions import data as sessions_data
@@ -135,6 +136,7 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
         "bundle": None if is_active_project else imported_gates.bundle_of_session(row),
         **({} if shown_timeline["paged"] else _load_below_timeline(row)),
         "elsewhere": sessions_data.load_same_calls_of_session(row),
+        "repeats": repeated_calls.load_repeats_of_session(row),
         "meta": sent_meta.format_meta(sent_meta.load_session_meta(row.id)),
         "stop": stop,
         "lease_is_over": _is_expired(row.lease_expires_at_us, now),

@@ -1,0 +1,88 @@
+"""Effects of several sessions that ran the same call, whatever became of them.
+
+`ledger/same_calls.py` links those of which one began while the other's outcome was unknown. These
+are all others: the calls that `duplicate:call` compares, of tools that must not repeat a call.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from investigation.fulltext import duplicate_index
+from ledger.models import Effect
+from ledger.same_calls import REPEATABLE_CLASSES
+from ledger.tools import cache
+
+MAX_REPEATS: Final = 3  # on either side of an effect, and calls of a session
+
+
+class RepeatedCall(NamedTuple):
+    """An effect and another one with the same call in another session."""
+
+    effect: Any
+    other: Any
+    is_earlier: bool  # the other was first seen before
+
+    @property
+    def relation(self) -> str:
+        """How the other is related to the effect."""
+        return "same call, earlier" if self.is_earlier else "same call, later"
+
+
+def load_repeats_of_effect(effect: Any, linked: Collection[UUID] = ()) -> list[RepeatedCall]:
+    """Return the nearest effects with the same call in other sessions, without those `linked`.
+
+    Two queries if a similar effect ran, otherwise none.
+    """
+    if not effect.again or not _must_not_repeat(effect):
+        return []
+    same = duplicate_index.same_occurrences([effect.opened_position], "call")
+    same = same.exclude(session=effect.session_id)
+    before = same.filter(position__lt=effect.opened_position).order_by("-position")
+    after = same.filter(position__gt=effect.opened_position).order_by("position")
+    rows = [
+        row
+        for side in (before, after)
+        for row in _load_effects(effect.project_id, side.values("position")[:MAX_REPEATS])
+    ]
+    return [
+        RepeatedCall(effect, row, row.opened_position < effect.opened_position)
+        for row in sorted(rows, key=lambda row: row.opened_position)
+        if row.id not in linked
+    ]
+
+
+def load_repeats_of_session(session: Any) -> list[RepeatedCall]:
+    """Return the newest calls of a session that other sessions made too. At most two queries."""
+    calls = duplicate_index.select_repeats_elsewhere(session.id)
+    pairs = [(call.position, call.before, call.after) for call in calls[: 4 * MAX_REPEATS]]
+    if not pairs:
+        return []
+    positions = {place for pair in pairs for place in pair if place is not None}
+    rows = {row.opened_position: row for row in _load_effects(session.project_id, positions)}
+    return list(_pair_effects(pairs, rows))[:MAX_REPEATS]
+
+
+def _pair_effects(
+    pairs: Iterable[tuple[int, int | None, int | None]], rows: dict[int, Any]
+) -> Iterable[RepeatedCall]:
+    for position, before, after in pairs:
+        effect = rows.get(position)
+        if effect is None or not _must_not_repeat(effect):
+            continue
+        if before in rows:
+            yield RepeatedCall(effect, rows[before], True)
+        elif after in rows:
+            yield RepeatedCall(effect, rows[after], False)
+
+
+def _load_effects(project: UUID, positions: Any) -> Iterable[Any]:
+    """Return effects by positions, or by a query of them."""
+    effects = Effect.objects.filter(opened_position__in=positions, project=project)
+    return effects.select_related("session")
+
+
+def _must_not_repeat(effect: Any) -> bool:
+    """Return whether a second call of the tool would act a second time."""
+    declaration = cache.load_tool(effect.project_id, effect.tool)
+    return declaration.tool_class not in REPEATABLE_CLASSES or bool(declaration.raises_class)
