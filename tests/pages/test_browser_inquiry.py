@@ -336,3 +336,62 @@ def test_bars_are_walked_by_keys_and_show_what_they_are(
     assert region.evaluate(
         "each => each.querySelector('svg').getBoundingClientRect().width <= each.clientWidth + 1"
     )
+
+
+def is_shown(page: Page, selector: str) -> bool:
+    return bool(page.locator(selector).first.is_visible())
+
+
+def test_pages_print_as_records_without_navigation(
+    site: Site, new_page: Callable[..., Page], complaints: list[str]
+) -> None:
+    """A4 between its margins is narrower than the width at which tables fold on a screen."""
+    page = signed_in(new_page(viewport={"width": 673, "height": 900}), site, complaints)
+    effect = site.sample.effects["ok"]
+    query = "tool:git.push"
+    pages = {
+        f"/sessions/{site.sample.session}/": "#timeline table.ledger",
+        f"/sessions/{site.sample.session}/people/": "table.acts",
+        f"/effects/{effect}/": "#facts table.ledger",
+        f"/search/?q={query}": ".results table.ledger",
+        "/sessions/?mode=leased": "table.sessions",
+    }
+    for path, table in pages.items():
+        page.emulate_media(media="screen")
+        page.goto(site.server.url + path)
+        assert is_shown(page, "#rail"), path
+        page.emulate_media(media="print")
+        for hidden in ("#rail", "main form", "main nav.choice", "main .button", "main nav.pages"):
+            assert page.locator(f"{hidden} >> visible=true").count() == 0, (path, hidden)
+        row = page.locator(f"{table} tbody tr").first
+        assert row.evaluate("each => getComputedStyle(each).display") == "table-row", path
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 673, path
+        narrow = page.locator(f"{table} td").evaluate_all(
+            "all => all.filter(each => each.textContent.trim().length > 3"
+            " && each.clientWidth < 20).length"
+        )
+        assert narrow == 0, path
+    page.goto(f"{site.server.url}/search/?q={query}")
+    expect(page.locator(".printed code")).to_have_text(query)
+    expect(page.locator(".printed")).to_be_visible()
+
+
+def test_what_people_saw_and_did_loads_when_it_comes_into_view(
+    site: Site, new_page: Callable[..., Page], complaints: list[str]
+) -> None:
+    page = signed_in(new_page(), site, complaints)
+    url = f"/sessions/{site.sample.session}/people/"
+    loaded: list[str] = []
+    page.on("request", lambda sent: loaded.append(sent.url) if url in sent.url else None)
+    page.goto(f"{site.server.url}/sessions/{site.sample.session}/")
+    assert loaded == []
+    page.locator("#people").scroll_into_view_if_needed()
+    table = page.get_by_role("table", name="What people saw and did, oldest first")
+    expect(table).to_contain_text("saw the page of the session")
+    assert len(loaded) == 1
+    plain = signed_in(new_page(java_script_enabled=False), site, complaints)
+    plain.goto(f"{site.server.url}/sessions/{site.sample.session}/")
+    plain.locator("#people a").click()
+    expect(plain.get_by_role("heading", level=1)).to_contain_text("What people saw and did")
+    expect(plain.get_by_role("table").last).to_contain_text("saw the page of the session")

@@ -3,12 +3,16 @@
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django.db import transaction
 from django.http import QueryDict
 from django.test import Client
+from django.urls import reverse
 
 from accounts.people import ensure_pseudonym
 from db.clock import now_us
 from investigation.query import compiler
+from journal import erasures
+from journal.models import Entry
 from ledger.models import Attempt, Effect
 from pages.search import query_builder
 from pages.search.search_request import RedirectTo, parse_search_request
@@ -167,3 +171,36 @@ def test_a_bare_name_finds_what_an_agent_did_and_a_person_decided(
     assert f"<b>{others.count()} effects</b>" in without
     answer = agent.get(f"/search?q={reviewer}").json()  # a token that may not read who decided
     assert answer["rows"] == []
+
+
+def test_an_empty_search_offers_own_recent_and_popular_queries(
+    organization: Organization, agent: Caller, sample: SampleIds
+) -> None:
+    shared, private = "effect state:failed", "effect tool:mail.send"
+    for role, queries in {"viewer": [shared, private], "reviewer": [shared]}.items():
+        client = organization.client(role)
+        for query in queries:
+            assert client.get(reverse("search"), {"q": query}).status_code == 200
+
+    def read_lists(role: str) -> tuple[str, str]:
+        page = organization.client(role).get(reverse("search")).content.decode()
+        section = page.partition('id="recent-heading"')[2]
+        recent, _, rest = section.partition('id="popular-heading"')
+        return recent, rest.partition("</section>")[0]
+
+    recent, popular = read_lists("viewer")
+    assert recent.index("tool:mail.send") < recent.index("state:failed")  # the latest first
+    assert "2 people" in " ".join(popular.split())
+    assert "state:failed" in popular
+    assert "mail.send" not in popular
+    others_recent, others_popular = read_lists("reviewer")
+    assert "mail.send" not in others_recent + others_popular  # one person's searches stay theirs
+    for erased in Entry.objects.filter(kind="access.searched", project=organization.project.id):
+        with transaction.atomic():
+            erasures.erase_body(
+                erased.project, erased.position, reason="t", actor="t", now_us=erased.received_us
+            )
+    page = organization.client("viewer").get(reverse("search")).content.decode()
+    assert (
+        "state:failed" not in page.partition('class="past-queries"')[2].partition("</details>")[0]
+    )
