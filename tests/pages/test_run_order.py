@@ -108,12 +108,12 @@ def test_as_of_a_moment_nothing_ran_later(
 ) -> None:
     before = Entry.objects.filter(kind="effect.dispatched").earliest("position").position - 1
 
-    def read_runs(query: str) -> dict[str, str | None]:
+    def read_runs(query: str) -> dict[str, Any]:
         return {row["effect"]: row["ran"] for row in agent.get("/search", q=query).json()["rows"]}
 
     past = read_runs(f"effect -tool:mail.send asof:#{before}")
     assert past == {handles[name]: None for name in "abc"}
     present = read_runs("effect")
-    times = dict(Attempt.objects.values_list("effect__effect_key", "received_us"))
+    times: dict[str, Any] = dict(Attempt.objects.values_list("effect__effect_key", "received_us"))
     assert times["c"] < times["a"]
     assert present[handles["c"]] < present[handles["a"]]
