@@ -33,7 +33,7 @@ def handles(agent: Caller) -> dict[str, str]:
         agent.dispatch(plans[name])
     reported = {"session": "s", "effect_key": "d", "tool": "mail.send", "arguments": {"n": "d"}}
     ran = {"kind": "effect.acknowledged", "outcome": "ok", "occurred_us": 1_700_000_000_000_000}
-    facts = [
+    facts: list[dict[str, Any]] = [
         {"id": "d-1", "kind": "effect.planned", **reported},
         {"id": "d-2", **ran, "session": "s", "effect_key": "d"},
     ]
