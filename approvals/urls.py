@@ -33,17 +33,15 @@ urlpatterns = [
         policies.activate_page,
         name="activate_policy",
     ),
-    path("approvals/policies/exemptions/", exemptions.exemptions_page, name="exemptions"),
+    path("approvals/exemptions/", exemptions.exemptions_page, name="exemptions"),
+    path("approvals/exemptions/grant/", exemptions.grant_exemption, name="grant_exemption"),
     path(
-        "approvals/policies/exemptions/grant/", exemptions.grant_exemption, name="grant_exemption"
-    ),
-    path(
-        "approvals/policies/exemptions/<uuid:exemption>/confirm/",
+        "approvals/exemptions/<uuid:exemption>/confirm/",
         exemptions.confirm_exemption,
         name="confirm_exemption",
     ),
     path(
-        "approvals/policies/exemptions/<uuid:exemption>/revoke/",
+        "approvals/exemptions/<uuid:exemption>/revoke/",
         exemptions.revoke_exemption,
         name="revoke_exemption",
     ),

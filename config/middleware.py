@@ -23,7 +23,7 @@ SIGNED_IN_S = "signed_in_s"
 SEEN_S = "seen_s"
 # The sign-in's clock is written at most this often, so that reading pages rarely needs the writer.
 SEEN_PRECISION_S = 60
-COUNTS = "/counts/"  # polled by every open page, even without a person
+COUNTS = "/navigation/counts/"  # polled by every open page, even without a person
 
 
 class _Middleware:

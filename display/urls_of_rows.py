@@ -14,21 +14,29 @@ from accounts.models import Project
 
 
 @cache
-def _page_prefix(name: str) -> str:
-    """Return the address of an object's page without its id.
+def _split_address(name: str) -> tuple[str, str]:
+    """Return what is before and after the id in the address of an object's page.
 
     The URLs of the pages are used also from the agents' API.
     """
     nobody = UUID(int=0)
-    return reverse(name, args=[nobody], urlconf=settings.ROOT_URLCONF).removesuffix(f"{nobody}/")
+    address = reverse(name, args=[nobody], urlconf=settings.ROOT_URLCONF)
+    before, _, after = address.partition(str(nobody))
+    return before, after
+
+
+def build_row_url(name: str, identity: Any) -> str:
+    """Return the address of an object's page, without resolving it again for each id."""
+    before, after = _split_address(name)
+    return f"{before}{identity}{after}"
 
 
 def _event_url(row: Any) -> str:
     """Return the effect's page at this entry, else the session's page, else a search."""
     if row.effect_position is not None:
-        return f"{_page_prefix('effect')}{row.effect}/?fact={row.position}"
+        return f"{build_row_url('effect', row.effect)}?fact={row.position}"
     if row.session_position is not None:
-        return f"{_page_prefix('session')}{row.session}/"
+        return build_row_url("session", row.session)
     return f"{_search_url_prefix()}?q=event+position%3A{row.position}"
 
 
@@ -53,10 +61,10 @@ def absolute_url(path: str, project: Project) -> str:
 
 
 URL_OF_ROW: Final[dict[str, Callable[[Any], str]]] = {
-    "effect": lambda row: f"{_page_prefix('effect')}{row.pk}/",
-    "session": lambda row: f"{_page_prefix('session')}{row.pk}/",
-    "gate": lambda row: f"{_page_prefix('gate')}{row.pk}/",
-    "exemption": lambda row: f"{_page_prefix('exemption')}{row.pk}/",
+    "effect": lambda row: build_row_url("effect", row.pk),
+    "session": lambda row: build_row_url("session", row.pk),
+    "gate": lambda row: build_row_url("gate", row.pk),
+    "exemption": lambda row: build_row_url("exemption", row.pk),
     "event": _event_url,
 }
 

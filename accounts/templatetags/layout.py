@@ -38,7 +38,9 @@ MAIN_NAV = (
     NavItem("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
     NavItem("Search", "search", key="u", also=("/search/", "/effects/", "/journal/")),
     NavItem("Incidents", "incidents", also=("/incidents/",)),
-    NavItem("Policies", "policies", key="l", also=("/approvals/policies/",)),
+    NavItem(
+        "Policies", "policies", key="l", also=("/approvals/policies/", "/approvals/exemptions/")
+    ),
     NavItem("Tools", "tools", key="t"),
     NavItem("Code hosts", "code_hosts", also=("/code-hosts/",)),
     NavItem("Proofs", "proofs", also=("/proofs/",)),

@@ -195,7 +195,7 @@ def request_token(url: str, *, no_browser: bool = False) -> str:
     while time.monotonic() < until:
         try:
             status, received = send_request(
-                "POST", url, "/connect/claim/", body=body, timeout_s=TIMEOUT_S
+                "POST", url, "/settings/connect/claim/", body=body, timeout_s=TIMEOUT_S
             )
         except RequestFailed as error:
             raise ConnectFailed(f"{url} does not answer ({error}).", UNAVAILABLE) from error

@@ -20,12 +20,12 @@ urlpatterns = [
         name="switch_code_host_source",
     ),
     path(
-        "settings/agents/<uuid:agent>/identities/",
+        "settings/code-hosts/agents/<uuid:agent>/",
         source_views.agent_identities_page,
         name="agent_identities",
     ),
     path(
-        "settings/identities/<uuid:identity>/remove/",
+        "settings/code-hosts/identities/<uuid:identity>/remove/",
         source_views.remove_agent_identity,
         name="remove_agent_identity",
     ),

@@ -18,6 +18,7 @@ from display.effect_headline import Moment, Sentence
 from display.effect_table import EffectRow
 from display.entry_bodies import Excerpt
 from display.page_params import PagePlace
+from display.urls_of_rows import build_row_url
 from ledger.models import Effect, Tool
 from ledger.verdicts import labels as verdicts_labels
 from ledger.verdicts.table import Verdict
@@ -42,7 +43,6 @@ from web.templatetags.gatebook import (
 from web.untrusted_text import format_markup
 
 register = template.Library()
-_NOBODY = UUID(int=0)
 
 
 @register.simple_tag
@@ -128,19 +128,13 @@ def lacks_worker(session: Session) -> bool:
     return liveness.get_liveness(session) in liveness.WORKERLESS
 
 
-@cache
-def _prefix(name: str) -> str:
-    """Return the address of an object's page without the object's id."""
-    return reverse(name, args=[_NOBODY]).removesuffix(f"{_NOBODY}/")
-
-
 @register.filter
 def page_url(identity: UUID, name: str) -> str:
     """`{{ row.id|page_url:"effect" }}`.
 
     Same as the url tag, without resolving each link of a list.
     """
-    return f"{_prefix(name)}{identity}/"
+    return build_row_url(name, identity)
 
 
 def effect_cell(row: EffectRow, asof: str = "") -> SafeString:

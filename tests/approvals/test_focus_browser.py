@@ -95,7 +95,7 @@ def test_a_swap_keeps_the_focus_or_moves_it_to_a_neighbour(
         "swapped", "mail.send", {"subject": "swapped"}, target={"environment": "swapped"}
     )
     with page.expect_response(
-        lambda response: "/counts/" in response.url and response.status == 200
+        lambda response: "/navigation/counts/" in response.url and response.status == 200
     ):
         page.clock.run_for(15_100)
     expect(page.locator("#rail").get_by_role("link", name="Tools")).to_be_focused()

@@ -74,7 +74,7 @@ def test_the_same_request_in_another_session_shows_who_denied_it_and_when(
         rf"{expected.capitalize()} \d+ s ago by carol: “rewrites released history” The same request",
         text,
     )
-    assert f'href="/go/?id={first}"' in rita.page(url_of(second))
+    assert f'href="/search/jump/?id={first}"' in rita.page(url_of(second))
     assert "in all" not in text
 
 

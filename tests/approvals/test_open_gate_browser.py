@@ -94,7 +94,7 @@ def test_title_and_rail_of_any_page_count_a_new_request_before_it_is_clicked(
         expect(page.locator("#rail [aria-current]")).to_have_count(1)
     page.context.clear_cookies()  # signed out in another tab: an unknown count is not shown
     for _ in range(2):
-        with page.expect_response(lambda response: "/counts/" in response.url):
+        with page.expect_response(lambda response: "/navigation/counts/" in response.url):
             page.clock.run_for(15_100)
     expect(page.locator("#rail[data-stale]")).to_have_count(1)
     expect(page).to_have_title(re.compile(r"^Approvals"))

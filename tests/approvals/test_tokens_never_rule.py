@@ -26,7 +26,7 @@ OF_AGENTS: Final = {"gates", "gates/wait", "gates/<gate:gate>", "gates/<gate:gat
 OPEN_TO_ALL: Final = {
     *("healthz", "readyz", "metrics", "help/", "help/glossary/", "sign-in/", "sign-out/"),
     "proofs/gatebook-verify.py",
-    "connect/claim/",  # of the command `gatebook connect`, which has a secret of its own
+    "settings/connect/claim/",  # of the command `gatebook connect`, which has a secret of its own
 }
 VERBS: Final = (
     *(

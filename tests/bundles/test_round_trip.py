@@ -224,7 +224,7 @@ def _nothing_can_be_done(
     two = Effect.objects.get(session=bundle.session, effect_key="two")
     assert (two.imported, two.permission, two.permission_basis) == (True, "used", "ruling")
     page = archivist.get(reverse("effect", args=[two.id])).text
-    [link] = re.findall(r'href="(/imported-gates/[^"]+)"', page)
+    [link] = re.findall(r'href="(/bundles/gates/[^"]+)"', page)
     gate = archivist.get(link).text
     for name in ("ann", "bob"):
         assert f"{name} agrees in INC-204" in gate
@@ -234,7 +234,7 @@ def _nothing_can_be_done(
     assert client_of("neighbour").get(link).status_code == 404  # project isolation
     assert (
         archivist.post(
-            reverse("gate_vote", args=[link.split("/")[2]]), {"answer": "approve"}
+            reverse("gate_vote", args=[link.split("/")[3]]), {"answer": "approve"}
         ).status_code
         == 404
     )

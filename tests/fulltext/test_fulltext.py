@@ -299,7 +299,7 @@ def test_erased_words_are_not_found_from_the_erasure_on(
         assert find_keys(organization.project, there) == ["s/0"]
         client = organization.client("administrator")
         assert (
-            client.post(f"/entries/{position}/erase/", {"reason": "ticket 88"}).status_code == 302
+            client.post(f"/journal/{position}/erase/", {"reason": "ticket 88"}).status_code == 302
         )
         assert effect.opened_position not in stored()
         assert Entry.objects.filter(kind="erasure.executed").exists()

@@ -69,13 +69,13 @@ class Site:
             f"/tasks/{sample.task}/",
             *(f"/effects/{identity}/" for identity in effects),
             f"/effects/{sample.effects['compensated']}/chain/?view=lanes",
-            f"/sessions/{self.sample.session}/diff/{self.hostile.session}/",
+            f"/sessions/{self.sample.session}/compare/{self.hostile.session}/",
             f"{self.incidents[sample.session]}?view=table",
             "/search/?q=environment:prod+ref_class:production",
             "/search/?q=session&facets=1",
             "/search/?q=tool:git.push+state:odd",
-            "/go/",
-            "/go/?id=99999999",
+            "/search/jump/",
+            "/search/jump/?id=99999999",
         ]
 
 

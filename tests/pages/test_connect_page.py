@@ -27,7 +27,7 @@ FORM = {"agent": "coder", "expires": "90d", "compared": "on"}
 
 def claim(secret: Any = SECRET) -> tuple[int, dict[str, Any]]:
     response = Client(enforce_csrf_checks=True).post(
-        "/connect/claim/", json.dumps({"secret": secret}), content_type="application/json"
+        "/settings/connect/claim/", json.dumps({"secret": secret}), content_type="application/json"
     )
     return response.status_code, response.json()
 
@@ -133,7 +133,7 @@ def test_the_code_of_the_page_or_another_secret_fetches_nothing(
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"secret": 1}', b"{" * 2000, b"\xff"])
 def test_a_body_that_is_no_claim_is_refused(body: bytes) -> None:
-    response = Client().post("/connect/claim/", body, content_type="application/json")
+    response = Client().post("/settings/connect/claim/", body, content_type="application/json")
     assert response.status_code == 400
     assert "secret" in response.json()["detail"]
 

@@ -108,4 +108,4 @@ def test_the_client_is_a_wheel_of_its_source(client: Client) -> None:
         assert "gatebook_client/cli.py" in names
         record = archive.read(next(name for name in names if name.endswith("/RECORD"))).decode()
     assert {line.split(",")[0] for line in record.splitlines()} == set(names)
-    assert client.get("/client/other.whl").status_code == 404
+    assert client.get("/first-steps/client/other.whl").status_code == 404

@@ -77,8 +77,8 @@ def test_the_project_is_switched_by_a_form_and_kept_for_the_sign_in(
     people.add_project_member(organization.other, "viewer", "administrator")
     client = organization.client("viewer")
     assert client.get(reverse("people")).status_code == 403
-    assert client.get("/project/").status_code == 405
-    client.post("/project/", {"project": str(organization.other.pk)})
+    assert client.get("/navigation/project/").status_code == 405
+    client.post("/navigation/project/", {"project": str(organization.other.pk)})
     assert "of payments" in page(client, reverse("people"))
 
 
@@ -86,7 +86,8 @@ def test_the_project_is_switched_by_a_form_and_kept_for_the_sign_in(
 def test_a_foreign_project_is_not_found(organization: Organization, wanted: str) -> None:
     client = organization.client("viewer")
     answer = client.post(
-        "/project/", {"project": str(organization.other.pk) if wanted == "other" else wanted}
+        "/navigation/project/",
+        {"project": str(organization.other.pk) if wanted == "other" else wanted},
     )
     assert answer.status_code == 404
     assert "declared for default" in page(client, "/tools/")
@@ -97,13 +98,13 @@ def test_a_person_removed_from_the_chosen_project_falls_back_to_another(
 ) -> None:
     membership = people.add_project_member(organization.other, "viewer", "viewer")
     client = organization.client("viewer")
-    client.post("/project/", {"project": str(organization.other.pk)})
+    client.post("/navigation/project/", {"project": str(organization.other.pk)})
     remove_members(Membership.objects.filter(pk=membership.pk))
     assert "declared for default" in page(client, "/tools/")
 
 
 def test_one_project_needs_no_switcher(organization: Organization) -> None:
-    assert 'action="/project/"' not in page(organization.client("viewer"), "/tools/")
+    assert 'action="/navigation/project/"' not in page(organization.client("viewer"), "/tools/")
 
 
 @pytest.mark.parametrize("role", ["viewer", "administrator"])
@@ -190,7 +191,7 @@ def test_theme_and_clock_are_stored_and_rendered_by_the_server(organization: Org
         client, "/tools/"
     )
     client.post("/settings/shortcuts/", {"single_keys": "on"})
-    client.post("/settings/clock/", {"clock": "sundial", "next": "/tools/"})
+    client.post("/settings/appearance/clock/", {"clock": "sundial", "next": "/tools/"})
     person = Person.objects.get(user__username="viewer")
     assert (person.theme, person.clock, person.single_keys) == ("dark", "local", True)
 
@@ -209,7 +210,7 @@ def test_the_clock_form_redirects_back_and_to_no_other_site(
     organization: Organization, wanted: str, arrives: str
 ) -> None:
     answer = organization.client("viewer").post(
-        "/settings/clock/", {"clock": "relative", "next": wanted}
+        "/settings/appearance/clock/", {"clock": "relative", "next": wanted}
     )
     assert answer["Location"] == arrives
     assert Person.objects.get(user__username="viewer").clock == "relative"
@@ -239,7 +240,9 @@ def test_an_unknown_address_is_a_404_in_the_layout(organization: Organization) -
 
 
 def test_a_refused_form_explains_what_to_do(organization: Organization) -> None:
-    answer = organization.client("viewer", csrf=True).post("/settings/clock/", {"clock": "utc"})
+    answer = organization.client("viewer", csrf=True).post(
+        "/settings/appearance/clock/", {"clock": "utc"}
+    )
     assert answer.status_code == 403
     assert "reload the page" in answer.content.decode()
 

@@ -112,7 +112,7 @@ def test_an_incident_is_opened_from_a_session_and_accepts_any_reference(
     # in both directions
     assert url("incident", incident) in reviewer.get(reverse("session", args=[session.id])).text
     assert url("incident", incident) in reviewer.get(reverse("effect", args=[ok.id])).text
-    assert reviewer.get("/go/", {"id": str(incident)}).headers["Location"] == url(
+    assert reviewer.get("/search/jump/", {"id": str(incident)}).headers["Location"] == url(
         "incident", incident
     )
     # a removed member stays in the history with its reason
@@ -311,7 +311,7 @@ def test_viewers_change_nothing_and_neighbours_see_nothing(
     assert "<textarea" not in viewer.get(url("incident", incident)).text
     assert neighbour.get(url("incident", incident)).status_code == 404
     assert str(incident) not in neighbour.get(reverse("incidents")).text
-    assert "nowhere" not in neighbour.get("/go/", {"id": str(incident)}).headers
+    assert "nowhere" not in neighbour.get("/search/jump/", {"id": str(incident)}).headers
     # objects of another project cannot be added by any reference
     from tests.pages.sample_data import connect_agent as at_the_doors
 

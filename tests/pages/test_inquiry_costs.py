@@ -73,9 +73,9 @@ def pages(sample: SampleIds) -> list[str]:
         "/search/?q=key:ok+permission:used",
         "/search/?q=event",
         "/search/?q=session+agent:deploy-7+|+group+status,agent",
-        "/go/?id=99999999",
-        "/go/?id=00000000-0000-4000-8000-000000000000",
-        f"/go/?id={'0' * 64}",
+        "/search/jump/?id=99999999",
+        "/search/jump/?id=00000000-0000-4000-8000-000000000000",
+        f"/search/jump/?id={'0' * 64}",
     ]
 
 
@@ -303,7 +303,7 @@ def test_hidden_characters_are_shown(viewer: Client, agent: Caller, sample: Samp
             assert character not in page
 
 
-LISTS = ("/sessions/", "/search/", "/go/", "SESSION", "TIMELINE", "TASK", "EFFECT")
+LISTS = ("/sessions/", "/search/", "/search/jump/", "SESSION", "TIMELINE", "TASK", "EFFECT")
 VALUES = st.one_of(
     st.sampled_from(
         [

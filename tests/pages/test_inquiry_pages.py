@@ -321,7 +321,7 @@ def test_every_url_with_an_id_of_another_project_is_not_found(
             *Effect.objects.filter(project=organization.other),
         ],
     ):
-        assert viewer.get("/go/", {"id": handle}).status_code == 200, (
+        assert viewer.get("/search/jump/", {"id": handle}).status_code == 200, (
             "a neighbour's handle leads nowhere"
         )
     assert str(foreign_book.session) not in viewer.get("/sessions/").content.decode()
@@ -336,7 +336,7 @@ def test_signed_out_people_are_redirected_to_sign_in(client: Client, sample: Sam
         "/sessions/",
         f"/sessions/{sample.session}/",
         "/search/",
-        "/go/?id=e_1",
+        "/search/jump/?id=e_1",
         f"/artifacts/{sample.artifact}/",
     ):
         assert client.get(url).headers["Location"].startswith("/sign-in/?next=")

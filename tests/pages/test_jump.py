@@ -25,7 +25,7 @@ def viewer(organization: Organization) -> Client:
 
 
 def goes_to(viewer: Client, text: object) -> str:
-    answer = viewer.get("/go/", {"id": str(text)})
+    answer = viewer.get("/search/jump/", {"id": str(text)})
     assert answer.status_code == 302, answer.content.decode()
     parts = urlsplit(answer.headers["Location"])
     assert viewer.get(parts.path, parse_qs(parts.query)).status_code == 200
@@ -65,7 +65,7 @@ def test_an_ambiguous_name_offers_a_choice(
     viewer: Client, agent: Caller, sample: SampleIds
 ) -> None:
     other = agent.plan("ok", "deploy-web/agent-1", arguments={"command": "git push origin again"})
-    page = viewer.get("/go/", {"id": "ok"}).content.decode()
+    page = viewer.get("/search/jump/", {"id": "ok"}).content.decode()
     assert page.count("effect with this key") == 2
     assert f"/effects/{other['id']}/" in page
     assert "2 results" in page
@@ -77,7 +77,7 @@ WORDS = ["nothing", "é" * 300, "toolu_01", "-1", "...", "tool:git.push since:7d
 
 def test_an_unknown_name_shows_what_was_tried(viewer: Client, sample: SampleIds) -> None:
     for text in NAMING_NOTHING:
-        answer = viewer.get("/go/", {"id": text})
+        answer = viewer.get("/search/jump/", {"id": text})
         assert answer.status_code == 200
         page = answer.content.decode()
         assert "No ID matches “" in page
@@ -87,13 +87,13 @@ def test_an_unknown_name_shows_what_was_tried(viewer: Client, sample: SampleIds)
 
 def test_words_are_searched(viewer: Client, sample: SampleIds) -> None:
     for text in WORDS:
-        answer = viewer.get("/go/", {"id": text})
+        answer = viewer.get("/search/jump/", {"id": text})
         assert parse_qs(urlsplit(answer.headers["Location"]).query) == {"q": [text]}
 
 
 def test_an_intent_digest_leads_to_a_search(viewer: Client, sample: SampleIds) -> None:
     effect = Effect.objects.get(id=sample.effects["error"])
-    page = viewer.get("/go/", {"id": effect.intent_digest}).content.decode()
+    page = viewer.get("/search/jump/", {"id": effect.intent_digest}).content.decode()
     link = re.search(r'href="(/search/\?q=intent[^"]+)"', page)
     assert link
     assert f"/effects/{effect.id}/" in viewer.get(link[1]).content.decode()
@@ -103,6 +103,6 @@ def test_an_intent_digest_leads_to_a_search(viewer: Client, sample: SampleIds) -
 def test_the_box_accepts_empty_and_overlong_text(
     viewer: Client, sample: SampleIds, text: str
 ) -> None:
-    answer = viewer.get("/go/", {"id": text})
+    answer = viewer.get("/search/jump/", {"id": text})
     assert answer.status_code == 200
     assert "Go to an ID" in answer.content.decode()

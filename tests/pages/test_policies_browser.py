@@ -18,8 +18,8 @@ PROJECT = "policies in a browser"
 PAGES = (
     "/approvals/policies/",
     "/approvals/policies/draft/",
-    "/approvals/policies/exemptions/",
-    "/approvals/policies/exemptions/grant/",
+    "/approvals/exemptions/",
+    "/approvals/exemptions/grant/",
     "/settings/teams/",
 )
 HOUSE = f"""

@@ -181,7 +181,7 @@ def test_erased_words_are_gone_and_the_others_found_as_of_any_moment(
     moment = pin_query("mail", now_us())
     plan = Effect.objects.get(effect_key="a").plan_position
     erased = organization.client("administrator").post(
-        f"/entries/{plan}/erase/", {"reason": "ticket 88"}
+        f"/journal/{plan}/erase/", {"reason": "ticket 88"}
     )
     assert erased.status_code == 302
     assert [row["key"] for row in search(agent, moment)["rows"]] == ["a"]

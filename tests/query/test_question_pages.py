@@ -93,7 +93,7 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(scenario: Sc
     assert "2 ran" in listing
     page, handle = reverse("exemption", args=[exemption.id]), f"x_{exemption.opened_position}"
     assert f'href="{page}">{handle}' in listing
-    assert client.get("/go/", {"id": handle}).headers["Location"] == page
+    assert client.get("/search/jump/", {"id": handle}).headers["Location"] == page
     shown = client.get(page).content.decode()
     assert "2 ran after the exemption ended" in " ".join(shown.split())
     rows = {

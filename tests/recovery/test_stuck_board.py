@@ -92,7 +92,7 @@ def test_the_why_page_lists_the_terms_with_values_and_thresholds(
     organization: Organization, worker: Caller
 ) -> None:
     session, lease = leased(worker)
-    url = f"/sessions/{session['id']}/why/"
+    url = f"/sessions/{session['id']}/stuck/"
     viewer = organization.client("viewer")
     assert "Not stuck." in page_text(viewer, url)
     pass_by(121)
@@ -377,7 +377,7 @@ def test_the_why_page_begins_with_what_the_session_waits_on(
     organization: Organization, worker: Caller
 ) -> None:
     session, lease = leased(worker)
-    url, viewer = f"/sessions/{session['id']}/why/", organization.client("viewer")
+    url, viewer = f"/sessions/{session['id']}/stuck/", organization.client("viewer")
     assert "Not waiting on anything Gatebook knows of." in page_text(viewer, url)
     effect = worker.plan("mail", "s-1", tool="mail.send", lease_epoch=lease["epoch"])
     body = {"process": "p", "intent_digest": effect["intent_digest"], "lease_epoch": lease["epoch"]}

@@ -83,7 +83,7 @@ def test_the_board_and_its_pages_are_accessible(
         page.goto(live_server_process.url + path)
         violations += violations_by_day_and_night(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-    page.goto(f"{live_server_process.url}/sessions/{session}/why/")
+    page.goto(f"{live_server_process.url}/sessions/{session}/stuck/")
     violations += violations_by_day_and_night(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert violations == []

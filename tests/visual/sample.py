@@ -475,7 +475,7 @@ def list_pages(sample: Sample) -> list[PageAddress]:
     add("exemptions", "rita", url_of("exemptions"))
     add("exemption-grant", "dan", url_of("grant_exemption"))
     exemptions = sample.people["dan"].load(url_of("exemptions"))
-    exemption = re.search(r'"(/approvals/policies/exemptions/[0-9a-f-]{36}/)[^"]*"', exemptions)
+    exemption = re.search(r'"(/approvals/exemptions/[0-9a-f-]{36}/history/)[^"]*"', exemptions)
     if exemption:
         add("exemption", "dan", exemption[1])
     add("stops", "rita", url_of("stops"))

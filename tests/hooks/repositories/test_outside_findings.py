@@ -201,7 +201,7 @@ def test_a_finding_is_found_by_the_search(bot: CodeHost, monkeypatch: pytest.Mon
 
 
 def test_identities_are_listed_by_administrators(bot: CodeHost) -> None:
-    path = f"/settings/agents/{bot.organization.agent.id}/identities/"
+    path = f"/settings/code-hosts/agents/{bot.organization.agent.id}/"
     client = bot.organization.client("administrator")
     assert "release-bot" in client.get(path).content.decode()
     added = client.post(path, {"host": "gitlab", "value": "Bot@Example.org"})
@@ -211,7 +211,7 @@ def test_identities_are_listed_by_administrators(bot: CodeHost) -> None:
         refused = client.post(path, {"host": "gitlab", "value": value})
         assert refused.status_code == 422, value
     row = AgentIdentity.objects.get(host="gitlab")
-    client.post(f"/settings/identities/{row.id}/remove/")
+    client.post(f"/settings/code-hosts/identities/{row.id}/remove/")
     assert not AgentIdentity.objects.filter(host="gitlab").exists()
     kinds = Entry.objects.filter(kind__startswith="admin.identity").values_list("kind", flat=True)
     assert list(kinds) == ["admin.identity_added", "admin.identity_added", "admin.identity_removed"]
