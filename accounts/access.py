@@ -15,6 +15,8 @@ from django.contrib.auth.views import redirect_to_login
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from accounts.models import ROLES, Membership, Person, Project
 from db.compiled_query import CompiledQuerySet
@@ -218,3 +220,12 @@ def render_form_of_other_project(request: MemberRequest) -> HttpResponse:
         ],
     }
     return render(request, "pages/other_project.html", context, status=409)
+
+
+def safe_local_path(request: HttpRequest, path: str) -> str:
+    """Return `path` if it stays on this site, else home."""
+    if path.startswith("/") and url_has_allowed_host_and_scheme(
+        path, {request.get_host()}, request.is_secure()
+    ):
+        return path
+    return reverse("home")

@@ -1,30 +1,27 @@
-"""URLs of the layout, sign-in, settings and messages."""
+"""URLs of sign-in and of the settings pages."""
 
 from django.urls import path
 
 from accounts.views import (
+    appearance,
     connect,
-    home,
     invitations,
+    password,
     people,
-    preferences,
     repositories,
+    shortcuts,
     sign_in,
     teams,
     tokens,
 )
 
 urlpatterns = [
-    path("help/", home.help_page, name="help"),
-    path("help/glossary/", home.glossary_page, name="glossary"),
-    path("navigation/counts/", home.navigation_counts, name="counts"),
-    path("navigation/project/", home.switch_project, name="switch_project"),
     path("sign-in/", sign_in.sign_in_page, name="sign_in"),
     path("sign-out/", sign_in.sign_out_page, name="sign_out"),
-    path("settings/appearance/", preferences.appearance_page, name="appearance"),
-    path("settings/appearance/clock/", home.set_clock, name="clock"),
-    path("settings/shortcuts/", preferences.shortcuts_page, name="shortcuts"),
-    path("settings/password/", sign_in.change_password_page, name="password"),
+    path("settings/appearance/", appearance.appearance_page, name="appearance"),
+    path("settings/appearance/clock/", appearance.set_clock, name="clock"),
+    path("settings/shortcuts/", shortcuts.shortcuts_page, name="shortcuts"),
+    path("settings/password/", password.change_password_page, name="password"),
     path("settings/invitations/", invitations.invitations_page, name="invitations"),
     path("settings/people/", people.people_page, name="people"),
     path(
@@ -45,9 +42,6 @@ urlpatterns = [
     path("settings/connect/<str:code>/", connect.connect_page, name="connect"),
     path("settings/tokens/", tokens.tokens_page, name="tokens"),
     path("settings/tokens/<uuid:token>/revoke/", tokens.revoke_token_page, name="revoke_token"),
-    path("agents/<uuid:agent>/settings/", tokens.agent_settings_page, name="agent_settings"),
-    path("agents/<uuid:agent>/team/", tokens.change_agent_team, name="change_agent_team"),
-    path("agents/<uuid:agent>/charter/", tokens.agent_charter, name="agent_charter"),
     path("settings/repositories/", repositories.repositories_page, name="repositories"),
     path(
         "settings/repositories/<uuid:repository>/", repositories.repository_page, name="repository"

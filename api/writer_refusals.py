@@ -8,15 +8,12 @@ from api.problems import Problem
 from api.reply import Reply
 from api.serializers.leases import lease_to_json
 from journal import entries
-from sessions.fencing import LEASE_LOST_TEXT
+from sessions.fencing import HELD_BY_ANOTHER_TEXT
 from sessions.writers import WriterNotAllowed, WriterStatus
 
 OTHER_AGENT_TEXT: Final = (
     "This session belongs to another agent. Leave the work to that agent, or ask an administrator"
     " to put both agents in one team."
-)
-HELD_BY_ANOTHER_TEXT: Final = (
-    f"Another worker holds the lease. {LEASE_LOST_TEXT.partition('. ')[2]}"
 )
 
 

@@ -8,6 +8,6 @@ urlpatterns = [
     path("v1/", include("traces.urls")),
 ]
 
-handler400 = "api.views.meta.handle_bad_request"
-handler404 = "api.views.meta.handle_not_found"
-handler500 = "api.views.meta.handle_server_error"
+handler400 = "api.views.errors.handle_bad_request"
+handler404 = "api.views.errors.handle_not_found"
+handler500 = "api.views.errors.handle_server_error"

@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from api.views import meta
+from api.views import openapi
 from config.docs_site.views import docs_start
 from monitoring import health
 from proofs.verifier import verifier_download
@@ -13,12 +13,11 @@ urlpatterns = [
     path("metrics", health.metrics),
     path("proofs/gatebook-verify.py", verifier_download.verifier_file, name="verifier_file"),
     path("docs/", docs_start, name="docs"),
-    path("docs/api/", meta.show_api_page, name="api"),
+    path("docs/api/", openapi.show_api_page, name="api"),
     path("", include("accounts.urls")),
-    path("", include("ledger.urls")),
     path("", include("approvals.urls")),
     path("", include("notifications.urls")),
-    path("", include("hooks.repositories.page_urls")),
+    path("", include("hooks.code_hosts.urls")),
     path("erasure/", include("erasure.urls")),
     path("retention/", include("retention.urls")),
     path("", include("proofs.urls")),

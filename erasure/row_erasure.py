@@ -18,8 +18,8 @@ from erasure import erasure_journal
 from erasure.row_scan import Match, Subject, find_matches, parse_json_text
 from erasure.text_columns import TextTable, Treatment
 from erasure.word_match import ERASED, erase_value, matches_value
+from hooks.code_hosts import agent_identities
 from hooks.models import AgentIdentity
-from hooks.repositories import agent_identities
 from investigation.models import EffectText, FirstOccurrence, RepeatedOccurrence
 from journal import entries, erasures
 from journal.models import Entry

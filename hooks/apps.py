@@ -10,7 +10,7 @@ class HooksConfig(AppConfig):
     def ready(self) -> None:
         """Register the triggers of deliveries, and the comparison of events."""
         from db import triggers
-        from hooks.repositories import host_events
+        from hooks.code_hosts import host_events
         from hooks.triggers import DELIVERY_TRIGGERS
         from journal import outbox
 

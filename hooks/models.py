@@ -121,7 +121,7 @@ class CodeHostEvent(models.Model):
         Agent, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
     )
     is_action = models.BooleanField(default=False)  # of the sender, not a consequence
-    facts = models.TextField()  # JSON: hooks/repositories/event_facts.py
+    facts = models.TextField()  # JSON: hooks/code_hosts/event_facts.py
     position = models.BigIntegerField()  # that of its delivery
     occurred_us = models.BigIntegerField()
     received_us = models.BigIntegerField()

@@ -2,8 +2,8 @@
 
 from django.urls import path
 
+from hooks.code_hosts.receive_urls import urlpatterns as repository_urls
 from hooks.coding_agents import views as coding_agents
-from hooks.repositories.receive_urls import urlpatterns as repository_urls
 
 urlpatterns = [
     path("claude-code", coding_agents.claude_code_hook),

@@ -20,7 +20,7 @@ from ledger.fold.stop_violations import STOP_VIOLATION
 from ledger.models import Effect
 from ledger.store.writer import violation_facts
 
-# The only violation without an effect: a code host reported it (hooks/repositories/).
+# The only violation without an effect: a code host reported it (hooks/code_hosts/).
 ACTED_OUTSIDE: Final = "acted_outside_gatebook"
 UNPERMITTED: Final = "executed_without_permission"
 VIOLATION_LABELS: Final = {

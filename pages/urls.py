@@ -2,17 +2,21 @@
 
 from django.urls import path
 
+from pages.agents import settings_views
 from pages.agents import views as agents_views
+from pages.artifacts import views as artifacts_views
 from pages.bundles import views as bundles_views
 from pages.compare import views as compare_views
 from pages.effects import chain_views, resolve_views
 from pages.effects import views as effects_views
 from pages.first_steps import views as first_steps_views
+from pages.help import views as help_views
 from pages.history import views as history_views
 from pages.incidents import views as incidents_views
 from pages.journal import erase_views
 from pages.journal import views as journal_views
 from pages.messages import views
+from pages.navigation import views as navigation_views
 from pages.overview import views as overview_views
 from pages.people import act_views
 from pages.people import views as people_views
@@ -22,13 +26,17 @@ from pages.search import views as search_views
 from pages.sessions import resume_views
 from pages.sessions import views as sessions_views
 from pages.stuck import views as stuck_views
+from pages.tasks import views as tasks_views
+from pages.timeline import views as timeline_views
 from pages.tools import views as tools_views
+from pages.verdicts import views as verdicts_views
+from pages.violations import views as violations_views
 
 urlpatterns = [
     path("", overview_views.home_page, name="home"),
     path(
         "violations/acknowledge/",
-        overview_views.acknowledge_violations_page,
+        violations_views.acknowledge_violations_page,
         name="acknowledge_violations",
     ),
     path("first-steps/", first_steps_views.first_steps_page, name="first_steps"),
@@ -44,11 +52,11 @@ urlpatterns = [
     path("sessions/<uuid:session>/", sessions_views.session_page_view, name="session"),
     path(
         "sessions/<uuid:session>/timeline/",
-        sessions_views.session_timeline,
+        timeline_views.session_timeline,
         name="session_timeline",
     ),
     path("sessions/<uuid:session>/resume/", resume_views.session_resume, name="session_resume"),
-    path("sessions/<uuid:session>/tasks/", sessions_views.session_tasks, name="session_tasks"),
+    path("sessions/<uuid:session>/tasks/", tasks_views.session_tasks, name="session_tasks"),
     path(
         "sessions/<uuid:session>/decisions/",
         sessions_views.session_decisions,
@@ -62,7 +70,7 @@ urlpatterns = [
     path("sessions/<uuid:session>/state/", sessions_views.session_state, name="session_state"),
     path(
         "sessions/<uuid:session>/artifacts/",
-        sessions_views.session_artifacts,
+        artifacts_views.session_artifacts,
         name="session_artifacts",
     ),
     path("bundles/<uuid:session>/export/", bundles_views.export_bundle, name="export_bundle"),
@@ -75,7 +83,7 @@ urlpatterns = [
         name="session_diff",
     ),
     path("sessions/<uuid:session>/people/", act_views.session_people_page, name="session_people"),
-    path("tasks/<uuid:task>/", sessions_views.task_page, name="task"),
+    path("tasks/<uuid:task>/", tasks_views.task_page, name="task"),
     path("effects/<uuid:effect>/", effects_views.effect_page_view, name="effect"),
     path("effects/<uuid:effect>/chain/", chain_views.effect_chain, name="effect_chain"),
     path("effects/<uuid:effect>/resolve/", resolve_views.resolve_effect_page, name="resolve"),
@@ -90,7 +98,7 @@ urlpatterns = [
         name="raw_fact",
     ),
     path("bundles/gates/<uuid:gate>/", bundles_views.imported_gate, name="imported_gate"),
-    path("artifacts/<uuid:artifact>/", effects_views.artifact_file, name="artifact"),
+    path("artifacts/<uuid:artifact>/", artifacts_views.artifact_file, name="artifact"),
     path("approvals/<uuid:gate>/people/", act_views.gate_people_page, name="gate_people"),
     path("approvals/<uuid:gate>/history/", history_views.gate_as_of, name="gate_asof"),
     path(
@@ -144,7 +152,17 @@ urlpatterns = [
     path("sessions/<uuid:session>/messages/", views.session_messages, name="session_messages"),
     path("sessions/<uuid:session>/messages/send/", views.send_to_session, name="send_to_session"),
     path("agents/<uuid:agent>/", agents_views.agent_overview, name="agent"),
+    path(
+        "agents/<uuid:agent>/settings/", settings_views.agent_settings_page, name="agent_settings"
+    ),
+    path("agents/<uuid:agent>/team/", settings_views.change_agent_team, name="change_agent_team"),
+    path("agents/<uuid:agent>/charter/", settings_views.agent_charter, name="agent_charter"),
     path("people/<int:person>/", people_views.reviewer_page, name="reviewer"),
+    path("help/", help_views.help_page, name="help"),
+    path("help/glossary/", help_views.glossary_page, name="glossary"),
+    path("navigation/counts/", navigation_views.navigation_counts, name="counts"),
+    path("navigation/project/", navigation_views.switch_project, name="switch_project"),
+    path("verdicts/", verdicts_views.verdicts_page, name="verdicts"),
     path("tools/", tools_views.tools_page, name="tools"),
     path("messages/", views.shared_messages, name="shared_messages"),
     path("agents/<uuid:agent>/messages/", views.agent_messages, name="agent_messages"),

@@ -26,7 +26,7 @@ _ABANDONED_US: Final = 24 * 3_600 * 1_000_000
 
 
 class WrongContent(Exception):
-    """The content differs from the announced size or SHA-256. Send the announced file."""
+    """The content differs from the announced size or SHA-256."""
 
 
 def import_artifacts(rows: Sequence[Artifact]) -> None:

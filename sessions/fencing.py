@@ -18,6 +18,9 @@ from journal.entries import SYSTEM_SOURCE, Draft
 LEASE_LOST_TEXT: Final = (
     "You no longer hold this lease. Stop this work and acquire the lease again."
 )
+HELD_BY_ANOTHER_TEXT: Final = (
+    "Another worker holds the lease. Stop this work and acquire the lease again."
+)
 EPOCH_NEEDED_TEXT: Final = (
     "This session is leased. Send `lease_epoch`, the epoch of the lease that you hold."
 )

@@ -19,7 +19,7 @@ MAX_TASK_ITEMS: Final = 10_000  # items of one task by command; reported items h
 
 
 class TooManyItems(Exception):
-    """A task has at most 10,000 items. Split the task."""
+    """A task would get more than MAX_TASK_ITEMS items."""
 
 
 @dataclass(slots=True)

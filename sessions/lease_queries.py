@@ -42,7 +42,7 @@ def task_as_lease_subject(task: Task) -> LeaseSubject:
 
 
 class LeaseHeld(Exception):
-    """Another process holds this lease. Wait until it expires, or do other work."""
+    """Another process holds this lease."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(str(lease.id))
@@ -50,7 +50,7 @@ class LeaseHeld(Exception):
 
 
 class LeaseLost(Exception):
-    """You no longer hold this lease. Stop this work and acquire the lease again."""
+    """The agent no longer holds the lease, or never did."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(str(lease.id))

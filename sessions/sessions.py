@@ -41,15 +41,15 @@ SESSION_FACT_KINDS: Final = frozenset(
 
 
 class UnknownOwner(Exception):
-    """Owner is not a member. Leave `owner` out, or add the person first."""
+    """The owner is not a member of the project."""
 
 
 class UnknownRequester(Exception):
-    """Requester is not a member. Leave `on_behalf_of` out, or add the person first."""
+    """The person of `on_behalf_of` is not a member of the project."""
 
 
 class UnknownParentSession(Exception):
-    """No session in this project has that id or key. Open the parent session first."""
+    """No session in this project has the id or key of the parent."""
 
 
 class RequesterMismatch(Exception):
@@ -57,7 +57,7 @@ class RequesterMismatch(Exception):
 
 
 class UnknownSourceSession(Exception):
-    """No session in this project has that id or key. Branch from an existing session."""
+    """No session in this project has the id or key to branch from."""
 
 
 @dataclass(slots=True)

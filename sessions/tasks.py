@@ -32,11 +32,11 @@ _DEFAULTS: Final[dict[str, Any]] = {
 
 
 class UnknownParentTask(Exception):
-    """The session has no task with that id or key. Create the parent first."""
+    """The session has no task with the id or key of the parent."""
 
 
 class TaskCycle(Exception):
-    """The parent is the task itself or one of its descendants. Name another parent."""
+    """The parent is the task itself or one of its descendants."""
 
 
 @dataclass(slots=True)

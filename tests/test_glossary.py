@@ -5,12 +5,12 @@ from typing import Final
 import pytest
 from django.test import Client
 
-from accounts.glossary import load_glossary
 from accounts.models import ROLES
 from approvals.gates.statuses import GATE_STATUSES, POLICY_MODES, VOTE_ANSWERS
 from journal.models import LANES
 from ledger.states import PERMISSIONS, STATES, TOOL_CLASSES
 from ledger.verdicts.table import VERDICT_ANSWERS
+from pages.help.glossary import load_glossary
 from sessions.models import MODES, STATUSES
 
 VOCABULARY: Final = {

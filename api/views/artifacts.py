@@ -101,7 +101,11 @@ def put_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
     try:
         artifacts.receive_content(row, _read_chunks(request))
     except artifacts.WrongContent:
-        raise Problem(422, "content_differs", str(artifacts.WrongContent.__doc__)) from None
+        raise Problem(
+            422,
+            "content_differs",
+            "The content differs from the announced size or SHA-256. Send the announced file.",
+        ) from None
     except OSError as error:  # the disk is full, or the folder is not writable
         log.error("artifact_not_stored", error=f"{type(error).__name__}: {error}"[:300])
         detail = (

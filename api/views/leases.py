@@ -1,23 +1,18 @@
-"""Endpoints for leases and heartbeats."""
+"""Endpoints for leases."""
 
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpResponse
 
 from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import (
     Call,
-    authenticate_request,
     build_json_response,
-    convert_to_struct,
     dispatch_by_method,
     get_endpoint,
-    handle_errors,
-    parse_body_object,
     post_command,
-    transact,
 )
 from api.pagination import build_page, check_choice, parse_parameters
 from api.problems import Problem, build_session_not_found
@@ -30,7 +25,6 @@ from sessions import leases as sessions_leases
 from sessions.fencing import StaleEpoch
 from sessions.lease_queries import (
     LEASE_STATES,
-    AppliedHeartbeat,
     Heartbeat,
     LeaseHeld,
     LeaseLost,
@@ -58,7 +52,11 @@ def acquire_lease(
             origin, subject, process=fields.process, ttl_s=fields.ttl_s, takeover=fields.takeover
         )
     except LeaseHeld as held:
-        problem = Problem(409, "LEASE_HELD", str(LeaseHeld.__doc__))
+        problem = Problem(
+            409,
+            "LEASE_HELD",
+            "Another process holds this lease. Wait until it expires, or do other work.",
+        )
         return Reply(
             409,
             problem.as_dict() | {"lease": lease_to_json(held.lease)},
@@ -134,44 +132,6 @@ def list_leases(call: Call) -> HttpResponse:
     if "state" in params:
         rows = rows.filter(lease_queries.build_lease_state_filter(params["state"]))
     return build_json_response(200, build_page(rows, params, lease_to_json))
-
-
-@handle_errors("POST")
-def post_heartbeats(request: HttpRequest) -> HttpResponseBase:
-    """Record heartbeats of several leases. Repeatable, so no Idempotency-Key."""
-    call = authenticate_request(request)
-    fields = convert_to_struct(parse_body_object(request).value, leases.Heartbeats)
-    heartbeats = [
-        Heartbeat(UUID(heartbeat.lease), heartbeat.epoch, heartbeat.progress, heartbeat.quiet_s)
-        for heartbeat in fields.heartbeats
-    ]
-    results: list[dict[str, Any]] = []
-
-    def run() -> Reply:
-        accepted = sessions_heartbeats.record_heartbeats(
-            call.project, call.token.agent, heartbeats, call.received_us
-        )
-        results[:] = [_heartbeat_to_json(accepted, heartbeat) for heartbeat in heartbeats]
-        lost = {
-            (heartbeat.lease, heartbeat.epoch)
-            for heartbeat in heartbeats
-            if (heartbeat.lease, heartbeat.epoch) not in accepted
-        }
-        sessions_heartbeats.record_lost_heartbeats(
-            call.project, call.token.agent, sorted(lost), call.received_us
-        )
-        return Reply(200, {"results": results})
-
-    return build_json_response(200, transact(run, lambda: None).body)
-
-
-def _heartbeat_to_json(
-    accepted: dict[tuple[UUID, int], AppliedHeartbeat], heartbeat: Heartbeat
-) -> dict[str, Any]:
-    lease = accepted.get((heartbeat.lease, heartbeat.epoch))
-    if lease is None:
-        return {"lease": str(heartbeat.lease), "status": "lost", "expires_at_us": None}
-    return {"lease": str(heartbeat.lease), "status": "ok", "expires_at_us": lease.expires_at_us}
 
 
 leases_endpoint = dispatch_by_method(POST=acquire_lease, GET=list_leases)

@@ -1,4 +1,4 @@
-"""Endpoints for sessions and their tasks, and for resuming a session."""
+"""Endpoints for sessions, and for resuming one."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -9,18 +9,23 @@ from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import build_page, check_choice, parse_parameters
-from api.preconditions import check_preconditions, lock_session_of_call
+from api.preconditions import (
+    check_preconditions,
+    conflict_reply,
+    lock_session_of_call,
+    raise_if_repeated,
+)
 from api.problems import Problem, build_session_not_found, check_meta
 from api.reply import Reply
 from api.schemas import core
-from api.schemas.working_state import FinishTask
+from api.schemas import working_state as shapes
 from api.serializers.leases import lease_to_json
 from approvals.gates import cancel
 from db.clock import now_us
 from journal import sent_meta
-from recovery import detectors, resume, resume_json
-from sessions import items, leases, sessions, tasks
-from sessions.models import ITEM_STATES, STATUSES, Session, Task
+from recovery import resume, resume_json
+from sessions import leases, lookup, sessions
+from sessions.models import ENDED, STATUSES, Session
 
 _RELATED: Final = ("repository", "agent", "owner", "on_behalf_of")
 
@@ -53,10 +58,13 @@ def open_session_endpoint(
         raise Problem(422, "on_behalf_of_differs", detail, pointer="/on_behalf_of") from None
     except sessions.UnknownParentSession:
         raise Problem(
-            422, "parent_unknown", str(sessions.UnknownParentSession.__doc__), pointer="/parent"
+            422,
+            "parent_unknown",
+            "No session in this project has that id or key. Open the parent session first.",
+            pointer="/parent",
         ) from None
     except sessions.UnknownSourceSession:
-        detail = str(sessions.UnknownSourceSession.__doc__)
+        detail = "No session in this project has that id or key. Branch from an existing session."
         raise Problem(422, "branched_from_unknown", detail, pointer="/branched_from") from None
     if not agrees:
         detail = (
@@ -112,112 +120,7 @@ def list_sessions(call: Call) -> HttpResponse:
     return build_json_response(200, build_page(rows, params, session_to_json))
 
 
-@post_command(core.CreateTask, "task.created")
-def create_task(
-    call: Call, fields: core.CreateTask, origin: Origin, path: dict[str, UUID]
-) -> Reply:
-    """Create a task of a session, or return the task that has this key."""
-    session = lock_session_of_call(call, path["session"])
-    if (refuse := check_preconditions(call, origin)) is not None:
-        return refuse
-    values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-    try:
-        task, created = tasks.add_task(origin, session, values)
-    except tasks.UnknownParentTask:
-        raise Problem(
-            422, "parent_unknown", str(tasks.UnknownParentTask.__doc__), pointer="/parent"
-        ) from None
-    except tasks.TaskCycle:
-        raise Problem(
-            422, "parent_is_below", str(tasks.TaskCycle.__doc__), pointer="/parent"
-        ) from None
-    return Reply(201 if created else 200, _task_brief(task), kept=created)
-
-
-@post_command(core.ChangeTask, "task.changed")
-def change_task(
-    call: Call, fields: core.ChangeTask, origin: Origin, path: dict[str, UUID]
-) -> Reply:
-    """Change a task. Omitted fields keep their values."""
-    task = _lock_task(call, path["task"])
-    if (refuse := _check_task_preconditions(call, origin, task)) is not None:
-        return refuse
-    values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-    return Reply(200, _task_result(tasks.update_task(origin, task, values)))
-
-
-@post_command(FinishTask, "task.done")
-def finish_task(call: Call, _fields: FinishTask, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Mark a task as done. The response counts its open subtasks and items."""
-    task = _lock_task(call, path["task"])
-    if (refuse := _check_task_preconditions(call, origin, task)) is not None:
-        return refuse
-    return Reply(200, _task_result(tasks.complete_task(origin, task)))
-
-
-def _task_result(task: Task) -> dict[str, Any]:
-    """Serialize a changed task; count open subtasks and items if it is done."""
-    if task.state != "done":
-        return _task_brief(task)
-    detectors.check_session_controls(task.session_id, task.updated_at_us)
-    return _task_brief(task) | {
-        "open_tasks": tasks.count_open_subtasks(task),
-        "open_items": items.count_open_items(task),
-    }
-
-
-@get_endpoint
-def list_tasks(call: Call, session: UUID) -> HttpResponse:
-    """List the tasks of a session, newest first."""
-    params = parse_parameters(call.request, {"limit", "after"})
-    return build_json_response(
-        200, build_page(require_session(call.project, session).tasks.all(), params, _task_to_json)
-    )
-
-
-@post_command(core.PutItems, "task.changed")
-def put_items(call: Call, fields: core.PutItems, origin: Origin, path: dict[str, UUID]) -> Reply:
-    """Set the state of items of a task: pending, done or failed."""
-    task = _lock_task(call, path["task"])
-    if (refuse := _check_task_preconditions(call, origin, task)) is not None:
-        return refuse
-    try:
-        counts = items.set_item_states(
-            origin, task, {item.key: item.state for item in fields.items}
-        )
-    except items.TooManyItems:
-        raise Problem(
-            422, "too_many_items", str(items.TooManyItems.__doc__), pointer="/items"
-        ) from None
-    return Reply(
-        200,
-        {
-            "task": str(task.id),
-            **counts,
-            "version": tasks.bump_task_version(task, origin.received_us),
-        },
-    )
-
-
-@get_endpoint
-def list_items(call: Call, task: UUID) -> HttpResponse:
-    """List the first 10,000 items of a task, with counts of all per state."""
-    params = parse_parameters(call.request, {"state"})
-    check_choice(params, "state", ITEM_STATES)
-    stored = _find_task(call.project, task)
-    rows = stored.items.filter(**params).order_by("key").values("key", "state", "changed_at_us")
-    return build_json_response(
-        200,
-        {
-            "items": list(rows[: items.MAX_TASK_ITEMS]),
-            **items.count_items_by_state([stored.id])[stored.id],
-        },
-    )
-
-
 sessions_endpoint = dispatch_by_method(POST=open_session_endpoint, GET=list_sessions)
-tasks_endpoint = dispatch_by_method(POST=create_task, GET=list_tasks)
-items_endpoint = dispatch_by_method(POST=put_items, GET=list_items)
 
 
 def session_to_json(session: Session) -> dict[str, Any]:
@@ -257,32 +160,6 @@ def session_brief_to_json(session: Session) -> dict[str, Any]:
     }
 
 
-def _task_brief(task: Task) -> dict[str, Any]:
-    return {
-        "id": str(task.id),
-        "handle": f"t_{task.opened_position}",
-        "key": task.key,
-        "state": task.state,
-        "version": task.version,
-    }
-
-
-_TASK_FIELDS: Final = (
-    "title",
-    "priority",
-    "worker",
-    "branch_label",
-    "created_at_us",
-    "updated_at_us",
-    "done_at_us",
-)
-
-
-def _task_to_json(task: Task) -> dict[str, Any]:
-    parent = {"parent": str(task.parent_id) if task.parent_id else None}
-    return _task_brief(task) | parent | {name: getattr(task, name) for name in _TASK_FIELDS}
-
-
 def require_session(project: UUID, identity: UUID) -> Session:
     session = Session.objects.select_related(*_RELATED).filter(project=project, id=identity).first()
     if session is None:
@@ -295,23 +172,6 @@ def check_session_preconditions(call: Call, origin: Origin, session: Session) ->
     return check_preconditions(
         call, origin, session.version, lambda: {"session": session_brief_to_json(session)}
     )
-
-
-def _check_task_preconditions(call: Call, origin: Origin, task: Task) -> Reply | None:
-    return check_preconditions(call, origin, task.version, lambda: {"task": _task_brief(task)})
-
-
-def _find_task(project: UUID, identity: UUID) -> Task:
-    task = Task.objects.filter(project=project, id=identity).first()
-    if task is None:
-        raise Problem(404, "not_found", "The project has no such task. Create it first.")
-    return task
-
-
-def _lock_task(call: Call, identity: UUID) -> Task:
-    lock_session_of_call(call, _find_task(call.project, identity).session_id)
-    call.task = identity
-    return _find_task(call.project, identity)  # read again after the lock
 
 
 MAX_PROCESS_CHARACTERS = 64
@@ -341,3 +201,82 @@ def get_resume(call: Call, session: UUID) -> HttpResponse:
     response["Content-Length"] = str(len(response.content))
     response["Cache-Control"] = "no-store"
     return response
+
+
+@post_command(shapes.ChangeSession, "session.changed")
+def change_session(
+    call: Call, fields: shapes.ChangeSession, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Change an open session. Omitted fields keep their values."""
+    session = lock_session_of_call(call, path["session"])
+    if (refuse := check_session_preconditions(call, origin, session)) is not None:
+        return refuse
+    if fields.waiting_on is not None and fields.status != "waiting":
+        raise Problem(
+            422,
+            "not_waiting",
+            "`waiting_on` requires status `waiting`. Send both.",
+            pointer="/waiting_on",
+        )
+    if fields.status is not None and session.status in ENDED:
+        sentence = "The session has ended. Open a new session to continue the work."
+        return conflict_reply(
+            "SESSION_ENDED", sentence, origin, {"session": session_brief_to_json(session)}
+        )
+    sessions_by_reference = {}
+    if fields.merge_into is not None:
+        sessions_by_reference[fields.merge_into] = _find_other_session(
+            session, fields.merge_into, "/merge_into"
+        )
+    values = {name: getattr(fields, name) for name in shapes.ChangeFields.__struct_fields__}
+    return Reply(
+        200,
+        session_brief_to_json(
+            sessions.update_session(origin, session, values, sessions_by_reference)
+        ),
+    )
+
+
+@post_command(shapes.MergeSession, "session.merged")
+def merge_session(
+    call: Call, fields: shapes.MergeSession, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record that a branch was merged. Only the first merge counts."""
+    session = lock_session_of_call(call, path["session"])
+    if (refuse := check_session_preconditions(call, origin, session)) is not None:
+        return refuse
+    into = _find_other_session(session, fields.into, "/into")
+    if session.merged_into_id is not None:
+        if session.merged_into_id == into:
+            raise_if_repeated(origin)
+            return Reply(
+                200, session_brief_to_json(session) | {"merged_into": str(into)}, kept=False
+            )
+        current = {
+            "session": session_brief_to_json(session) | {"merged_into": str(session.merged_into_id)}
+        }
+        return conflict_reply(
+            "ALREADY_MERGED",
+            "This session was already merged into another session. Read `merged_into`.",
+            origin,
+            current,
+        )
+    merged = sessions.record_session_merge(origin, session, into)
+    return Reply(200, session_brief_to_json(merged) | {"merged_into": str(merged.merged_into_id)})
+
+
+def _find_other_session(session: Session, reference: str, pointer: str) -> UUID:
+    """Return the id of another session of the project by reference."""
+    try:
+        identity = lookup.load_session(session.project_id, reference).id
+    except lookup.SessionNotFound:
+        detail = "The project has no such session. Open it first with POST /sessions."
+        raise Problem(422, "session_unknown", detail, pointer=pointer) from None
+    if identity == session.id:
+        raise Problem(
+            422,
+            "session_is_itself",
+            "A session cannot merge into itself. Name another session.",
+            pointer=pointer,
+        )
+    return identity

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.access import MemberRequest, member_required
 from approvals.review import card, form_token
-from approvals.views.inbox import load_gate_of_request
+from approvals.views.gate import load_gate_of_request
 
 
 @require_safe

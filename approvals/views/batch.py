@@ -27,7 +27,7 @@ from approvals.inbox.batch_table import BatchRow, BatchTable
 from approvals.models import Gate, Vote
 from approvals.policies import policy_inputs
 from approvals.review import card, form_token
-from approvals.views.inbox import DAY_US, GATE_RELATIONS
+from approvals.views.gate import DAY_US, GATE_RELATIONS
 from approvals.views.vote import run_vote
 from approvals.voting import votes as voting_votes
 from approvals.voting.eligibility import load_current_requirement

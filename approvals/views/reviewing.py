@@ -98,7 +98,7 @@ def review_settings_page(request: MemberRequest) -> HttpResponse:
     context = {"absence": absence, "digest": digest, "stored": stored}
     context["away"] = review_settings.load_absences(membership.project_id)
     status = 422 if absence.errors or digest.errors else 200
-    return render(request, "approvals/review_settings.html", context, status=status)
+    return render(request, "approvals/reviewing.html", context, status=status)
 
 
 def _list_absence(stored: ReviewSettings) -> dict[str, object]:

@@ -30,7 +30,7 @@ from approvals.review import card, changed_requests, form_token
 from approvals.review.form_token import TICK_NAMES, VOTE_FORM, PageSnapshot
 from approvals.review.shown_checks import Finding, arrange_checks
 from approvals.views import drafts
-from approvals.views.inbox import gate_context, load_gate_of_request
+from approvals.views.gate import gate_context, load_gate_of_request
 from approvals.voting import undo, votes
 from approvals.voting.eligibility import load_current_requirement
 from approvals.voting.votes import VoteResult

@@ -14,8 +14,8 @@ from django.http import parse_cookie
 
 from accounts import tokens
 from api.endpoint import BATCH_BYTES
+from hooks.code_hosts import source_addresses
 from hooks.coding_agents.hook_bodies import HOOK_BYTES
-from hooks.repositories import source_addresses
 from traces.spans import REQUEST_BYTES
 
 AGENTS_PREFIXES: Final = ("/api/", "/v1/")

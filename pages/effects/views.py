@@ -1,12 +1,10 @@
 """Effect page, raw bodies of its journal entries, and stored artifacts."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from django.http import FileResponse, Http404, HttpResponse
-from django.http.response import HttpResponseBase
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
@@ -18,7 +16,7 @@ from display import access_log, effect_headline, effect_runs
 from display.handles import parse_position
 from display.keyset_pagination import MAX_POSITION
 from display.page_params import parse_page_place
-from hooks.repositories import shown_events
+from hooks.code_hosts import shown_events
 from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import resolutions, stops
@@ -27,7 +25,6 @@ from pages.effects import data, lifecycle, relation_graph, repeated_calls
 from pages.history import views
 from pages.incidents import data as incidents_data
 from pages.people import people_acts
-from sessions import artifacts
 
 # the headline already states this violation
 HEADLINE_VIOLATION: Final = ledger_violations.VIOLATION_LABELS["executed_without_permission"]
@@ -174,31 +171,6 @@ def raw_entry_body(request: MemberRequest, effect: UUID, position: int) -> HttpR
         stored[0].encode("utf-8", "surrogatepass"), content_type="text/plain; charset=utf-8"
     )
     response["Content-Disposition"] = f'attachment; filename="{row}-fact-{position}.txt"'
-    return response
-
-
-@require_safe
-@member_required
-def artifact_file(request: MemberRequest, artifact: UUID) -> HttpResponseBase:
-    """Download the stored bytes of an artifact; 404 when only its hash is stored."""
-    row = request.membership.project.artifacts.filter(
-        id=artifact, stored_at_us__isnull=False
-    ).first()
-    if row is None:
-        raise Http404
-    try:
-        file = artifacts.artifact_path(row.project_id, row.sha256).open("rb")
-    except OSError as error:
-        raise Http404 from error
-    of = (row.session_id, row.effect, row.id)
-    access_log.record_view(
-        row.project_id, access_log.access_actor(request), "artifact", row.opened_position, of
-    )
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", row.name).strip("._")[-80:]
-    response = FileResponse(
-        file, as_attachment=True, filename=f"{row}-{name}" if name else str(row)
-    )
-    response["Content-Type"] = "application/octet-stream"
     return response
 
 

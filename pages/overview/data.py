@@ -2,21 +2,14 @@
 
 from dataclasses import dataclass
 from typing import Any, Final
-from uuid import UUID
-
-import orjson
-from django.db.models import OuterRef, Subquery
 
 from accounts.access import has_role
 from accounts.header_counts import ProjectStatus
-from accounts.models import Membership, Person
+from accounts.models import Membership
 from approvals.inbox import inbox_queries
 from approvals.inbox.waiting_rows import WaitingRow, load_waiting_rows
 from db import jobs
-from journal.models import Entry
 from ledger.models import Effect
-from ledger.partial_indexes import IS_OF_A_RARE_KIND
-from ledger.violations import ACKNOWLEDGED_KIND
 from pages.overview.answer_times import AnswerTimes, load_answer_times
 from pages.overview.day_chart import DayChart, draw_day
 from pages.overview.day_counts import DAY_STATES, DayCounts, load_day_counts
@@ -24,7 +17,6 @@ from pages.overview.faults import Faults, load_faults
 from pages.overview.live_sessions import LiveSessions, load_live_sessions
 
 SHOWN_REQUESTS: Final = 5
-SHOWN_ACKNOWLEDGEMENTS: Final = 20
 
 
 @dataclass(slots=True)
@@ -111,22 +103,3 @@ def load_overview(membership: Membership, status: ProjectStatus, now: int) -> Ov
         not (day.total or live.count or first.count)
         and not Effect.objects.filter(project=project).exists(),
     )
-
-
-def load_newest_acknowledgements(project: UUID) -> list[dict[str, Any]]:
-    """Return the newest acknowledgements with effect, person and reason. One query."""
-    person = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
-    effect = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")[:1]
-    rows = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind=ACKNOWLEDGED_KIND)
-    rows = rows.annotate(by=Subquery(person), number=Subquery(effect)).order_by("-position")
-    listed = rows.values_list("effect", "number", "by", "actor", "received_us", "body__text")
-    return [
-        {
-            "effect": effect_id,
-            "handle": f"e_{number}",
-            "by": by or actor,
-            "at_us": at_us,
-            "reason": str(orjson.loads(text).get("reason", "")) if text else "",
-        }
-        for effect_id, number, by, actor, at_us, text in listed[:SHOWN_ACKNOWLEDGEMENTS]
-    ]

@@ -1,28 +1,22 @@
-"""The overview of a project, and the acknowledgement of effects that ran without permission."""
+"""The overview of a project."""
 
 from typing import Any, Final
 
-from django.contrib import messages
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from accounts import invitations
-from accounts.access import MemberRequest, has_role, member_required, role_required
+from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import ProjectStatus, load_project_status
-from db import jobs, retry
+from db import jobs
 from db.clock import now_us
-from db.errors import ChangeRefused
 from display.time_limit import limit_view
-from ledger import violations
-from ledger.models import Effect
 from pages.first_steps.views import HIDDEN_COOKIE
 from pages.overview import data
 
 MINUTE_US: Final = 60_000_000
-MAX_ACKNOWLEDGED: Final = 50  # effects of one form
 
 
 @require_safe
@@ -66,45 +60,3 @@ def _build_mark(status: ProjectStatus, now: int) -> str:
         "x" if job.in_trouble else "-" for job in jobs.evaluate_jobs(status.job_texts or "", now)
     )
     return f"{status.position}-{status.waits}-{status.stuck}-{late}-{now // MINUTE_US}"
-
-
-@require_http_methods(["GET", "HEAD", "POST"])
-@role_required("reviewer")
-def acknowledge_violations_page(request: MemberRequest) -> HttpResponse:
-    """List the newest effects that ran without permission; POST acknowledges the ticked ones."""
-    project = request.membership.project
-    rows = violations.query_unacknowledged(project.id).select_related("agent", "session")
-    listed = list(rows.order_by("-opened_position")[: MAX_ACKNOWLEDGED + 1])
-    shown = listed[:MAX_ACKNOWLEDGED]
-    error, chosen = "", {str(effect.id) for effect in shown}
-    if request.method == "POST":
-        chosen = set(request.POST.getlist("effect"))
-        ticked = [effect for effect in shown if str(effect.id) in chosen]
-        reason = request.POST.get("reason", "")
-        try:
-            if not ticked:
-                raise ChangeRefused(
-                    "Nothing is ticked, or it was acknowledged already. Tick again."
-                )
-            count = retry.run_with_retry(lambda: _acknowledge(ticked, reason, request))
-        except ChangeRefused as refusal:
-            error = str(refusal)
-        else:
-            messages.success(request, f"Acknowledged: {count}. Searches still find them.")
-            return redirect("home")
-    labels = violations.load_violations(project.id, [effect.id for effect in shown])
-    context = {
-        "rows": [(effect, labels.get(effect.id, []), str(effect.id) in chosen) for effect in shown],
-        "is_more": len(listed) > MAX_ACKNOWLEDGED,
-        "error": error,
-        "reason": request.POST.get("reason", ""),
-        "least": violations.MIN_REASON,
-        "most": violations.MAX_REASON,
-        "acknowledged": data.load_newest_acknowledgements(project.id),
-    }
-    return render(request, "pages/overview/acknowledge.html", context, status=422 if error else 200)
-
-
-@transaction.atomic(savepoint=False)
-def _acknowledge(effects: list[Effect], reason: str, request: MemberRequest) -> int:
-    return violations.acknowledge_violations(effects, reason, request.user)

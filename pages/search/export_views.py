@@ -68,7 +68,7 @@ def export_job(request: MemberRequest, export: UUID) -> HttpResponse:
     """Show the progress of an export; polled as a fragment until it ends."""
     job = _get_export(request, export)
     template = (
-        "pages/bundles/_export_state.html"
+        "pages/search/_export_state.html"
         if request.headers.get("HX-Request") == "true"
         else "pages/search/export_job.html"
     )

@@ -21,7 +21,9 @@ from django.db.models import (
     When,
 )
 from django.db.models.functions import Coalesce
+from django.http import Http404
 
+from accounts.access import MemberRequest
 from accounts.models import Project
 from db.compiled_query import CompiledQuerySet
 from display import display_state
@@ -70,6 +72,13 @@ def load_session_for_page(project: Project, session_id: UUID) -> Session | None:
     for row in rows:
         row.project = project
     return rows[0] if rows else None
+
+
+def load_session_or_404(request: MemberRequest, session_id: UUID) -> Any:
+    row = load_session_for_page(request.membership.project, session_id)
+    if row is None:
+        raise Http404
+    return row
 
 
 def _session_query(project: UUID, session: UUID) -> "QuerySet[Session]":

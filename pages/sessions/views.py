@@ -3,18 +3,16 @@
 from typing import Any, Final
 from uuid import UUID
 
-from django.http import Http404, HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from django.views.decorators.http import require_safe
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
 from db import long_numbers
 from db.clock import now_us
-from display import access_log, display_state, effect_table, keyset_pagination
-from display.page_params import PagePlace, parse_number, parse_page_place
+from display import access_log, keyset_pagination
+from display.page_params import PagePlace, parse_page_place
 from display.time_limit import limit_view
 from investigation.bundles import imported_gates
 from journal import sent_meta
@@ -24,15 +22,14 @@ from pages.history import views
 from pages.incidents import data
 from pages.sessions import data as sessions_data
 from pages.sessions import filters, handoff_facts, summary, triage
-from pages.timeline import clock_skew, lanes
-from pages.timeline import views as lanes_views
+from pages.sessions.data import load_session_or_404
+from pages.timeline.views import build_drawing_context, build_table_context
 from recovery import detectors, liveness, resume
 from sessions import checkpoints, decisions, facts, handoffs
-from sessions.models import ITEM_STATES, Session
+from sessions.models import Session
 
 SIZE: Final = 50
 SUGGESTIONS: Final = 50  # names offered for completion
-TIMELINE_FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
 
 
 @require_safe
@@ -110,11 +107,11 @@ def _list_link(
 def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
     """Show one session, its summary and its newest effects."""
     load_project_status(request)  # its position is that from before all rows
-    row = _load_session_or_404(request, session)
+    row = load_session_or_404(request, session)
     if "asof" in request.GET:
         return views.session_as_of(request, row)
     now = now_us()
-    shown_timeline = _timeline_context(request, row, now)
+    shown_timeline = build_table_context(request, row, now)
     stops = (
         ledger_stops.load_stops(row.project_id) if load_project_status(request).has_stops else []
     )
@@ -124,7 +121,7 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
     handoff = handoffs.load_unaccepted_handoff(row) if row.handoff_waits else None
     context = {
         **shown_timeline,
-        **_picture_context(request, row, shown_timeline, now),
+        **build_drawing_context(request, row, shown_timeline, now),
         "resume": answer,
         "controls": detectors.active_findings(row, now, handoff)
         if row.controls_fired or handoff
@@ -154,68 +151,9 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
 
 @require_safe
 @member_required
-@vary_on_headers("HX-Request")
-@limit_view
-def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Show the timeline; for a poll its fragment, or 204 if nothing is new."""
-    since = parse_number(request.GET.get("since", ""), 18)
-    if since is None:
-        load_project_status(request)  # its position is that from before all rows
-    row = _load_session_or_404(request, session)
-    if "asof" in request.GET:
-        return views.timeline_as_of(request, row)
-    if request.headers.get("HX-Request") != "true":
-        view = lanes_views.parse_view(request.GET)
-        if view != "table":
-            return lanes_views.render_timeline(request, row, view)
-        return render(
-            request, "pages/timeline/timeline.html", _timeline_context(request, row, now_us())
-        )
-    if since is not None:
-        if not effect_table.has_news(row, since):
-            return HttpResponse(status=204)
-        load_project_status(request)
-        row = _load_session_or_404(request, session)
-    now = now_us()
-    context = _timeline_context(request, row, now)
-    if request.GET.get("chart") == "1":  # of the session page, which has the drawing above
-        context |= _picture_context(request, row, context, now) | {"is_fragment": True}
-    return render(request, "pages/timeline/_timeline.html", context)
-
-
-@require_safe
-@member_required
-def session_tasks(request: MemberRequest, session: UUID) -> HttpResponse:
-    """List every task of a session, newest first."""
-    row = _load_session_or_404(request, session)
-    place = parse_page_place(request.GET, ())
-    page = keyset_pagination.load_keyset_page(
-        sessions_data.tasks_with_item_counts(row), SIZE, place.window
-    )
-    return render(
-        request, "pages/sessions/tasks.html", {"agent_session": row, "page": page, "place": place}
-    )
-
-
-@require_safe
-@member_required
-def session_artifacts(request: MemberRequest, session: UUID) -> HttpResponse:
-    """List every artifact of a session, newest first."""
-    row = _load_session_or_404(request, session)
-    place = parse_page_place(request.GET, ())
-    page = keyset_pagination.load_keyset_page(row.artifacts.all(), SIZE, place.window)
-    return render(
-        request,
-        "pages/sessions/artifacts.html",
-        {"agent_session": row, "page": page, "place": place},
-    )
-
-
-@require_safe
-@member_required
 def session_decisions(request: MemberRequest, session: UUID) -> HttpResponse:
     """List decisions and how they ended, newest first; `open=1` only unfinished."""
-    session_row = _load_session_or_404(request, session)
+    session_row = load_session_or_404(request, session)
     place = parse_page_place(request.GET, ("open",))
     rows = decisions.query_decisions(session_row, open_only=request.GET.get("open") == "1")
     page = keyset_pagination.load_keyset_page(rows, SIZE, place.window)
@@ -231,7 +169,7 @@ def session_decisions(request: MemberRequest, session: UUID) -> HttpResponse:
 @member_required
 def session_handoffs(request: MemberRequest, session: UUID) -> HttpResponse:
     """List the handoffs of a session, newest first."""
-    row = _load_session_or_404(request, session)
+    row = load_session_or_404(request, session)
     place = parse_page_place(request.GET, ())
     page = keyset_pagination.load_keyset_page(handoffs.query_handoffs(row), SIZE, place.window)
     return render(
@@ -245,7 +183,7 @@ def session_handoffs(request: MemberRequest, session: UUID) -> HttpResponse:
 @member_required
 def session_state(request: MemberRequest, session: UUID) -> HttpResponse:
     """Show the stored checkpoints and the observed facts by source."""
-    session_row = _load_session_or_404(request, session)
+    session_row = load_session_or_404(request, session)
     place, now = parse_page_place(request.GET, ()), now_us()
     page = keyset_pagination.load_keyset_page(
         facts.query_observed_facts(session_row), SIZE, place.window
@@ -267,34 +205,6 @@ def session_state(request: MemberRequest, session: UUID) -> HttpResponse:
         "pages/sessions/state.html",
         _list_context(session_row, page, place, facts=rows_shown, checkpoints=stored_checkpoints),
     )
-
-
-@require_safe
-@member_required
-def task_page(request: MemberRequest, task: UUID) -> HttpResponse:
-    """Show one task: its place in the tree and its items by state."""
-    row = (
-        request.membership.project.tasks.select_related("session", "parent").filter(id=task).first()
-    )
-    if row is None:
-        raise Http404
-    state = request.GET.get("state", "")
-    place = parse_page_place(request.GET, ("state",))
-    if state and state not in ITEM_STATES:
-        place.errors.append(
-            f"Unknown item state “{state[:20]}”. Use one of {', '.join(ITEM_STATES)}."
-        )
-        state = ""
-    context = {
-        "task": row,
-        "agent_session": row.session,
-        "counts": sessions_data.count_items(row),
-        "items": sessions_data.load_item_page(row, state, place.window),
-        "children": sessions_data.load_subtasks(row),
-        "place": place,
-        "state": state,
-    }
-    return render(request, "pages/sessions/task.html", context)
 
 
 def _list_context(session: Session, page: Any, place: Any, **rows: Any) -> dict[str, Any]:
@@ -326,100 +236,3 @@ def _load_below_timeline(row: Session) -> dict[str, Any]:
 
 def _is_expired(expires_at_us: int | None, now: int) -> bool:
     return expires_at_us is not None and expires_at_us < now
-
-
-def _load_session_or_404(request: MemberRequest, session_id: UUID) -> Any:
-    row = sessions_data.load_session_for_page(request.membership.project, session_id)
-    if row is None:
-        raise Http404
-    return row
-
-
-def _timeline_context(request: MemberRequest, session: Any, now: int) -> dict[str, Any]:
-    """Return the context of the timeline fragment."""
-    place = parse_page_place(
-        request.GET,
-        (*TIMELINE_FILTERS, "clocks", "times", *lanes_views.PICTURE),
-        ("since", "live", "view", "chart"),
-    )
-    effect_filters = _parse_filters(request.GET, place)
-    paged = place.window != keyset_pagination.Window()
-    # Read before the rows: an entry committed in between is shown twice, not missed.
-    # An archive never changes.
-    standing = load_project_status(request)
-    since = None if paged or request.membership.project.archive else standing.position
-    rows = effect_table.load_timeline_page(session, effect_filters, place.window, now)
-    three = request.GET.get("clocks") == "three"
-    answered = request.GET.get("times") == "answered"
-    skews = clock_skew.load_skews([session], wanted=three)
-    if three:
-        agent_times = clock_skew.load_agent_times(
-            [row.effect.plan_position for row in rows.rows if row.effect.plan_position]
-        )
-        for row in rows.rows:
-            row.corrected_us = clock_skew.corrected_us(
-                agent_times.get(row.effect.plan_position), skews[session.id]
-            )
-    return {
-        "three": three,
-        "skews": [("", skew) for skew in skews.values()],
-        "clocks_link": _switch_link(request.GET, "clocks", "" if three else "three"),
-        "answered": answered,
-        "answered_link": _switch_link(request.GET, "times", "" if answered else "answered"),
-        "agent_session": session,
-        "counts": sessions_data.count_effects(session, now),
-        "timeline": rows,
-        "filters": effect_filters,
-        "place": place,
-        "states": display_state.STATES.items(),
-        "outcomes": effect_table.OUTCOMES,
-        "since": since,
-        "polls": since is not None and request.GET.get("live") != "off",
-        "paged": paged,
-        "view": "table",
-        "views": lanes_views.view_links(
-            _filters_only(request.GET), reverse("session_timeline", args=[session.id])
-        ),
-    }
-
-
-def _picture_context(
-    request: MemberRequest, session: Any, shown: dict[str, Any], now: int
-) -> dict[str, Any]:
-    """Return the drawing of the effects that the table shows. At most three queries."""
-    window = lanes.build_page_window(session, shown["timeline"], now)
-    drawn = lanes_views.picture_context(
-        request.GET,
-        shown["place"],
-        window,
-        running=lanes_views.is_running(session),
-        links=reverse("session", args=[session.id]),
-        is_sized=False,
-    )
-    return {**drawn, "legend": display_state.STATES.values()}
-
-
-def _switch_link(query: QueryDict, name: str, value: str) -> str:
-    """Return the link that shows or hides more columns; an empty `value` hides them."""
-    params = query.copy()
-    for each in (name, "since", "chart"):
-        params.pop(each, None)
-    if value:
-        params[name] = value
-    return f"?{params.urlencode()}#timeline"
-
-
-def _filters_only(query: QueryDict) -> QueryDict:
-    """Return the filters of the query string without the page window."""
-    params = QueryDict(mutable=True)
-    params.update({name: str(query[name]) for name in TIMELINE_FILTERS if query.get(name)})
-    return params
-
-
-def _parse_filters(query: QueryDict, place: PagePlace) -> effect_table.EffectFilters:
-    """Parse the filters; an invalid value adds an error and does not narrow the rows."""
-    effect_filters, errors = effect_table.parse_effect_filters(
-        {name: query.get(name, "") for name in TIMELINE_FILTERS}
-    )
-    place.errors += errors
-    return effect_filters

@@ -4,11 +4,11 @@ import pytest
 from django.db import transaction
 
 from approvals.models import Gate
-from hooks.repositories import agent_identities
+from hooks.code_hosts import agent_identities
 from journal.models import Entry
 from ledger.models import Effect
+from tests.hooks.code_hosts.code_host import CodeHost
 from tests.hooks.hook_client import HookClient, count_attempts, list_effects, the_effect
-from tests.hooks.repositories.code_host import CodeHost
 from tests.recovery.resolver import Resolver
 
 pytestmark = pytest.mark.django_db

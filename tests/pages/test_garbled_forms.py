@@ -22,7 +22,7 @@ from approvals import exemptions
 from approvals.policies import policies
 from db.clock import now_us
 from erasure import erasure_requests
-from hooks.repositories import agent_identities
+from hooks.code_hosts import agent_identities
 from investigation.exports import exports
 from investigation.incidents import incidents
 from investigation.saved_queries import saved_queries
@@ -34,7 +34,7 @@ from sessions.models import Task
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.conftest import inbox, quiet
 from tests.approvals.inbox_scenario import InboxScenario
-from tests.hooks.repositories.code_host import CodeHost
+from tests.hooks.code_hosts.code_host import CodeHost
 from tests.matrices import keep_core
 
 __all__ = ["inbox", "quiet"]

@@ -9,9 +9,9 @@ from django.db import transaction
 from accounts.management.project_option import add_project_option, require_project
 from accounts.models import Project
 from db.errors import ChangeRefused
+from hooks.code_hosts import sources
+from hooks.code_hosts.source_views import build_address
 from hooks.models import CodeHostSource
-from hooks.repositories import sources
-from hooks.repositories.source_views import build_address
 from journal.entries import SYSTEM_SOURCE
 from ledger.states import CODE_HOSTS
 
