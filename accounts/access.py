@@ -191,7 +191,7 @@ def render_link_of_other_project(
     must not switch the project, because other tabs of the sign-in use the current one.
     """
     context = {"home": project, "what": what, "path": request.get_full_path()}
-    return render(request, "pages/wrong_project.html", context, status=409)
+    return render(request, "pages/link_to_other_project.html", context, status=409)
 
 
 def redirect_to_sign_in(request: HttpRequest) -> HttpResponse:
@@ -219,7 +219,7 @@ def render_form_of_other_project(request: MemberRequest) -> HttpResponse:
             if value.strip()
         ],
     }
-    return render(request, "pages/other_project.html", context, status=409)
+    return render(request, "pages/form_of_other_project.html", context, status=409)
 
 
 def safe_local_path(request: HttpRequest, path: str) -> str:

@@ -6,7 +6,6 @@ lower layer and serializes the result.
 """
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -42,8 +41,6 @@ ITEM_BYTES: Final = 262_144
 BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_ITEMS: Final = 1_000
 MAX_JSON_DEPTH: Final = 32
-KEY_CHARACTERS: Final = 64
-_KEY: Final = re.compile(f"[!-~]{{1,{KEY_CHARACTERS}}}")
 JSON_MEDIA_TYPES: Final = frozenset({"application/json"})
 
 Handler = Callable[..., HttpResponseBase]
@@ -114,7 +111,10 @@ def post_command(
         @wraps(work)
         def endpoint(request: HttpRequest, **path_values: UUID | str) -> HttpResponseBase:
             call = authenticate_request(request)
-            call.key, call.kind = _read_idempotency_key(request, call.redaction_key), kind
+            call.key, call.kind = (
+                idempotency.read_idempotency_key(request, call.redaction_key),
+                kind,
+            )
             parsed = parse_body_object(request)
             value = _redact_body(call, parsed)
             body = convert_to_struct(value, shape)
@@ -327,25 +327,6 @@ def authenticate_request(request: HttpRequest) -> Call:
             "A token with scope `audit` is read-only. Use a token with scope `agent`.",
         )
     return Call(request, token, now_us())
-
-
-def _read_idempotency_key(request: HttpRequest, redaction_key: bytes | None) -> str:
-    key: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
-    if not key:
-        detail = (
-            f"The Idempotency-Key header is missing. Send 1 to {KEY_CHARACTERS} visible ASCII"
-            " characters, new for every command."
-        )
-        raise Problem(400, "idempotency_key_missing", detail)
-    if not _KEY.fullmatch(key) or tokens.TOKEN_PATTERN.search(key):
-        detail = (
-            f"The Idempotency-Key is invalid. Send 1 to {KEY_CHARACTERS} visible ASCII characters,"
-            " such as a UUID."
-        )
-        raise Problem(400, "idempotency_key_invalid", detail)
-    # The key becomes the id of the journal entry. A harmless key can look like a secret by chance,
-    # so only Gatebook's own tokens are rejected; anything else is redacted.
-    return key if redaction_key is None else redact.redact_key(key, redaction_key)
 
 
 def parse_body_object(request: HttpRequest) -> parser.Parsed:

@@ -1,11 +1,16 @@
-"""The one writer of StoredResponse: stores and replays responses to commands."""
+"""The one writer of StoredResponse: stores and replays responses to commands by their key."""
 
+import re
 from typing import Any, Final
 
 import orjson
+from django.http import HttpRequest
 
+from accounts import tokens
 from accounts.origin import Origin
 from api.models import StoredResponse
+from api.problems import Problem
+from api.redaction import redact
 from api.reply import Reply
 from db import raw_sql
 from db.clock import now_us
@@ -16,6 +21,28 @@ from journal.models import Entry
 
 RESPONSE_RETENTION_US: Final = 7 * 24 * 3_600 * 1_000_000
 MAX_RESPONSE_CHARACTERS: Final = 1024
+KEY_CHARACTERS: Final = 64
+_KEY: Final = re.compile(f"[!-~]{{1,{KEY_CHARACTERS}}}")
+
+
+def read_idempotency_key(request: HttpRequest, redaction_key: bytes | None) -> str:
+    """Return the key of a command, redacted. Problem 400 without a valid one."""
+    key: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
+    if not key:
+        detail = (
+            f"The Idempotency-Key header is missing. Send 1 to {KEY_CHARACTERS} visible ASCII"
+            " characters, new for every command."
+        )
+        raise Problem(400, "idempotency_key_missing", detail)
+    if not _KEY.fullmatch(key) or tokens.TOKEN_PATTERN.search(key):
+        detail = (
+            f"The Idempotency-Key is invalid. Send 1 to {KEY_CHARACTERS} visible ASCII characters,"
+            " such as a UUID."
+        )
+        raise Problem(400, "idempotency_key_invalid", detail)
+    # The key becomes the id of the journal entry. A harmless key can look like a secret by chance,
+    # so only Gatebook's own tokens are rejected; anything else is redacted.
+    return key if redaction_key is None else redact.redact_key(key, redaction_key)
 
 
 def store_response(origin: Origin, status: int, body: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from api.strictjson.json_faults import describe_json_type
+from db.text import describe_json_type
 from importers.trajectory import DistinctKeys, Json, Trajectory
 
 _GZIP_MAGIC = b"\x1f\x8b"

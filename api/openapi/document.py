@@ -7,7 +7,7 @@ import msgspec
 from django.conf import settings
 
 from api import endpoint as api_endpoint
-from api import path_converters
+from api import idempotency, path_converters
 from api.events import cloudevents
 from api.events.schemas import EVENT_SCHEMAS
 from api.openapi import foreign_formats, leases, responses, resume, verdicts, working_state
@@ -16,7 +16,7 @@ from api.schemas import core
 from api.schemas.messages import ReadMessage, ReportCapacity, SendMessage
 from api.schemas.working_state import FinishTask
 from approvals.gates.statuses import GATE_STATUSES
-from investigation.query.parser.scanner import MAX_CHARACTERS
+from investigation.query.parser.query_parser import MAX_CHARACTERS
 from ledger.states import REPORTED_OUTCOMES, STATES
 from sessions import capacity, checkpoints
 from sessions.messages import INBOXES
@@ -439,7 +439,7 @@ def get_api_limits() -> dict[str, int]:
         "checkpoint_bytes": checkpoints.MAX_CHECKPOINT_BYTES,
         "artifact_bytes": settings.GATEBOOK_ARTIFACT_BYTES,
         "depth": api_endpoint.MAX_JSON_DEPTH,
-        "idempotency_key_characters": api_endpoint.KEY_CHARACTERS,
+        "idempotency_key_characters": idempotency.KEY_CHARACTERS,
     }
 
 
@@ -616,7 +616,7 @@ def _build_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
         schema = {
             "type": "string",
             "minLength": 1,
-            "maxLength": api_endpoint.KEY_CHARACTERS,
+            "maxLength": idempotency.KEY_CHARACTERS,
             "pattern": "^[!-~]+$",
         }
         parameters.append(

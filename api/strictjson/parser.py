@@ -22,6 +22,8 @@ path also locates faults.
 
 import json
 import re
+from collections.abc import Iterable
+from itertools import islice
 from math import isfinite
 from typing import Any, Literal, NoReturn
 
@@ -29,21 +31,249 @@ import msgspec
 import orjson
 
 from api.problems import Problem
-from api.strictjson.batch_splitter import build_batch_problem, split_items
 from api.strictjson.canonical_json import (
     has_astral_key,
     to_intent_text,
     to_number_text,
     write_canonical,
 )
-from api.strictjson.json_faults import (
-    MAX_NUMBER_CHARACTERS,
-    JsonFaultError,
-    build_depth_fault,
-    build_type_fault,
-    parse_slowly,
-)
 from api.strictjson.request_body import check_charset, check_content_type, check_utf8, read_body
+from db.text import describe_json_type
+
+MAX_NUMBER_CHARACTERS = 64
+_MAX_POINTER = 300
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class JsonFaultError(Exception):
+    """A rejected document: code, sentence and JSON pointer."""
+
+    def __init__(self, code: str, detail: str, pointer: str | None = None) -> None:
+        super().__init__(code)
+        self.code = code
+        self.detail = detail
+        self.pointer = pointer
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object's members as written, including duplicates."""
+
+
+class _BadNumber:
+    def __init__(self, code: str, detail: str) -> None:
+        self.code = code
+        self.detail = detail
+
+
+def parse_slowly(raw: bytes, max_depth: int) -> dict[str, Any]:
+    """Parse the object in `raw`. Raises JsonFaultError for its first fault.
+
+    `raw` may nest a few hundred levels at most, because the parser is recursive.
+    """
+    try:
+        tree = json.loads(
+            raw.decode(),
+            object_pairs_hook=_Pairs,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+            parse_constant=_reject_constant,
+        )
+    except UnicodeDecodeError as error:
+        raise JsonFaultError(
+            "invalid_utf8",
+            f"The text is not valid UTF-8 at byte {error.start}. Encode it as UTF-8.",
+        ) from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        message = error.msg.removesuffix(" at")  # some messages end with it
+        raise JsonFaultError(
+            "json_syntax",
+            f"The text is not one JSON document: {message} at {place}. Fix the syntax.",
+        ) from None
+    except RecursionError:
+        raise build_depth_fault(max_depth) from None
+    value = _check_value(tree, (), max_depth)
+    if type(value) is not dict:
+        raise build_type_fault(value)
+    return value
+
+
+def _check_value(node: Any, path: tuple[str, ...], max_depth: int) -> Any:
+    if isinstance(node, list) and len(path) >= max_depth:
+        raise build_depth_fault(max_depth, _build_pointer(path))
+    if isinstance(node, str):
+        if _SURROGATE.search(node):
+            raise JsonFaultError(
+                "lone_surrogate",
+                "The text contains a lone surrogate. Send valid Unicode.",
+                _build_pointer(path),
+            )
+        return node
+    if isinstance(node, _Pairs):
+        members: dict[str, Any] = {}
+        for key, child in node:
+            if _SURROGATE.search(key):
+                raise JsonFaultError(
+                    "lone_surrogate",
+                    "A key contains a lone surrogate. Send valid Unicode.",
+                    _build_pointer(path),
+                )
+            if key in members:
+                raise JsonFaultError(
+                    "duplicate_key",
+                    "A key is repeated in one object. Send it once.",
+                    _build_pointer((*path, key)),
+                )
+            members[key] = _check_value(child, (*path, key), max_depth)
+        return members
+    if isinstance(node, list):
+        return [
+            _check_value(child, (*path, str(index)), max_depth) for index, child in enumerate(node)
+        ]
+    if isinstance(node, _BadNumber):
+        raise JsonFaultError(node.code, node.detail, _build_pointer(path))
+    return node
+
+
+def _parse_int(digits: str) -> int | _BadNumber:
+    if len(digits.lstrip("-")) > MAX_NUMBER_CHARACTERS:
+        return _BadNumber(
+            "number_too_long",
+            f"A number has more than {MAX_NUMBER_CHARACTERS} digits. Send it as text.",
+        )
+    return int(digits)
+
+
+def _parse_float(digits: str) -> float | _BadNumber:
+    if len(digits) > MAX_NUMBER_CHARACTERS:
+        detail = f"A number has more than {MAX_NUMBER_CHARACTERS} characters. Send it as text."
+        return _BadNumber("number_too_long", detail)
+    number = float(digits)
+    return (
+        number
+        if isfinite(number)
+        else _BadNumber("number_not_finite", "A number is too large. Send it as text.")
+    )
+
+
+def _reject_constant(name: str) -> _BadNumber:
+    return _BadNumber("number_not_finite", f"{name} is not valid JSON. Send null or text instead.")
+
+
+def _build_pointer(path: tuple[str, ...]) -> str:
+    # A very long pointer is useless, so it names the nearest ancestor that fits.
+    pointer = ""
+    for token in path:
+        longer = f"{pointer}/{token.replace('~', '~0').replace('/', '~1')}"
+        if len(longer) > _MAX_POINTER:
+            break
+        pointer = longer
+    return pointer
+
+
+def build_depth_fault(max_depth: int, pointer: str | None = None) -> JsonFaultError:
+    return JsonFaultError(
+        "too_deep",
+        f"The text is nested deeper than {max_depth} levels. Flatten it or send it as text.",
+        pointer,
+    )
+
+
+def build_type_fault(value: Any) -> JsonFaultError:
+    return JsonFaultError(
+        "not_an_object",
+        f"Expected a JSON object, got {describe_json_type(value)}. Send a JSON object.",
+        "",
+    )
+
+
+# msgspec would need thirty times the size of an array of a million tiny elements in memory before
+# they could be counted.
+_MANY_COMMAS = 250_000
+_BLANK = b" \t\r\n"
+_LINE = re.compile(rb"[^\n]+")
+# A string (possessive, may be unterminated, so that no input causes backtracking) or punctuation.
+_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},]', re.DOTALL)
+
+_decode_envelope = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def split_items(raw: bytes, *, ndjson: bool, max_items: int) -> list[bytes]:
+    """Split a JSON array or NDJSON (blank lines skipped) into the bytes of its items.
+
+    Problems: 400 `envelope_unreadable`, 413 `too_many_items`.
+    """
+    items = list(
+        islice(_split_lines(raw) if ndjson else _split_array(raw, max_items), max_items + 1)
+    )
+    if len(items) > max_items:
+        raise Problem(
+            413,
+            "too_many_items",
+            f"The batch has more than {max_items} items. Send several batches.",
+        )
+    return items
+
+
+def build_batch_problem(why: str) -> Problem:
+    """Build the Problem for a batch that cannot be split, with the reason."""
+    detail = (
+        "The batch cannot be split into items. Send a JSON array or NDJSON. Cause:"
+        f" {why[:300].rstrip('.')}."
+    )
+    return Problem(400, "envelope_unreadable", detail)
+
+
+def _split_lines(raw: bytes) -> Iterable[bytes]:
+    for match in _LINE.finditer(raw):
+        if line := match.group().strip(_BLANK):
+            yield line
+
+
+def _split_array(raw: bytes, max_items: int) -> Iterable[bytes]:
+    why = "It has too many commas."
+    if raw.count(b",") <= _MANY_COMMAS:
+        try:
+            return map(bytes, _decode_envelope(raw))
+        except (ValueError, RecursionError) as error:
+            # msgspec also fails on faults that concern a single item: a lone surrogate, NaN, depth.
+            why = str(error)
+    elements = _split_by_punctuation(raw, max_items)
+    if elements is None:
+        raise build_batch_problem(why)
+    return elements
+
+
+def _split_by_punctuation(raw: bytes, max_items: int) -> list[bytes] | None:
+    """Split a JSON array by its brackets and commas, up to `max_items` + 1 elements.
+
+    Returns None if the body is not one array.
+    """
+    body = raw.strip(_BLANK)
+    if not body.startswith(b"["):
+        return None
+    elements: list[bytes] = []
+    depth = start = 0
+    for match in _STRUCTURE.finditer(body):
+        token = match.group()
+        if token in (b"[", b"{"):
+            depth += 1
+            if depth == 1:
+                start = match.end()
+        elif token in (b"]", b"}"):
+            depth -= 1
+            if depth == 0:
+                last = body[start : match.start()].strip(_BLANK)
+                if match.end() != len(body) or token != b"]":
+                    return None
+                return [*elements, last] if last or elements else []
+        elif token == b"," and depth == 1:
+            elements.append(body[start : match.start()].strip(_BLANK))
+            start = match.end()
+            if len(elements) > max_items:
+                return elements
+    return None
+
 
 __all__ = [
     "ItemFault",
@@ -96,7 +326,7 @@ def _refuse_float(digits: str) -> NoReturn:
     raise _FloatSeenError
 
 
-def _parse_float(digits: str) -> float:
+def _parse_quick_float(digits: str) -> float:
     number = float(digits)
     if len(digits) > MAX_NUMBER_CHARACTERS or not isfinite(number):
         # The slow path locates the number and raises the final error.
@@ -109,7 +339,7 @@ def _parse_float_fragment(digits: str) -> orjson.Fragment:
 
 
 _decode = msgspec.json.Decoder(float_hook=_refuse_float).decode
-_decode_floats = msgspec.json.Decoder(float_hook=_parse_float).decode
+_decode_floats = msgspec.json.Decoder(float_hook=_parse_quick_float).decode
 _decode_fragments = msgspec.json.Decoder(float_hook=_parse_float_fragment).decode
 _decode_id = msgspec.json.Decoder(_IdOnly).decode
 

@@ -15,7 +15,7 @@ from investigation.query import execute, restrict_people, result_columns
 from investigation.query.column_types import Reader
 from investigation.query.execute import ResultPage
 from investigation.query.parser.ast import QueryError
-from investigation.query.parser.scanner import MAX_CHARACTERS
+from investigation.query.parser.query_parser import MAX_CHARACTERS
 from journal.running_writers import load_last_position
 from proofs.stable_position import UnstableError, load_recent_position, load_stable_position
 

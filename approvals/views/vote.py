@@ -33,7 +33,13 @@ from approvals.views import drafts
 from approvals.views.gate import gate_context, load_gate_of_request
 from approvals.voting import undo, votes
 from approvals.voting.eligibility import load_current_requirement
-from approvals.voting.votes import VoteResult
+from approvals.voting.votes import (
+    CHANGED_GATE,
+    HIDDEN_NOT_SEEN,
+    LINES_NOT_READ,
+    STALE_VOTE_FORM,
+    VoteResult,
+)
 from approvals.voting.warned_proof import (
     MAX_TYPED_CHARACTERS,
     ApprovalProof,
@@ -45,25 +51,9 @@ from approvals.voting.warned_proof import (
 from db import retry
 from web.untrusted_text import format_markup
 
-STALE_VOTE_FORM: Final = (
-    "stale_view",
-    "This form is not yours or is older than 12 hours. Review the request below, then answer.",
-)
-CHANGED_GATE: Final = (
-    "stale_view",
-    "The request changed after you opened it. Review what changed, then answer.",
-)
 VOTE_DRAFT_GONE: Final = (
     "stale_view",
     f"{confirmation.DRAFT_GONE} The page below shows what is recorded.",
-)
-HIDDEN_NOT_SEEN: Final = (
-    "not_seen",
-    "To approve, tick that you have seen the hidden characters.",
-)
-LINES_NOT_READ: Final = (
-    "not_seen",
-    "To approve, tick that you have read all lines.",
 )
 
 

@@ -66,6 +66,23 @@ UNSEEN_WARNING: Final = (
     "stale_view",
     "A check of this request warns since you opened your page. Read the warnings, then vote.",
 )
+# Refusals of a form before the vote is decided.
+STALE_VOTE_FORM: Final = (
+    "stale_view",
+    "This form is not yours or is older than 12 hours. Review the request below, then answer.",
+)
+CHANGED_GATE: Final = (
+    "stale_view",
+    "The request changed after you opened it. Review what changed, then answer.",
+)
+HIDDEN_NOT_SEEN: Final = (
+    "not_seen",
+    "To approve, tick that you have seen the hidden characters.",
+)
+LINES_NOT_READ: Final = (
+    "not_seen",
+    "To approve, tick that you have read all lines.",
+)
 _REASON_REQUIRED: Final = (
     "rationale_required",
     f"Give a reason of {MIN_REASON_CHARS} to {MAX_VOTE_REASON} characters.",

@@ -26,9 +26,13 @@ from investigation.query.fields.types import (
     Text,
 )
 from investigation.query.parser import values
-from investigation.query.parser.aggregation import FUNCTIONS
-from investigation.query.parser.conditions import QUANTIFIERS
-from investigation.query.parser.scanner import DECLARED_PREFIX, MAX_CHARACTERS, NAME
+from investigation.query.parser.query_parser import (
+    DECLARED_PREFIX,
+    FUNCTIONS,
+    MAX_CHARACTERS,
+    NAME,
+    QUANTIFIERS,
+)
 from investigation.query.registry.declared_fields import DeclaredField, list_recent_values
 from journal.models import Entry
 

@@ -37,8 +37,7 @@ from investigation.query.parser.ast import (
     TextWords,
 )
 from investigation.query.parser.ast import Sequence as Seq
-from investigation.query.parser.query_parser import parse_syntax
-from investigation.query.parser.scanner import DECLARED_PREFIX
+from investigation.query.parser.query_parser import DECLARED_PREFIX, parse_syntax
 from investigation.query.registry.common import project_agents, project_people
 from journal import reserved_kinds
 from journal.models import Entry

@@ -7,7 +7,7 @@ from investigation.fulltext import indexer
 from investigation.query import execute, grouping
 from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.types import Field, MultiValue
-from investigation.query.parser import aggregation, conditions, scanner, values
+from investigation.query.parser import query_parser, values
 from ledger.tools.argument_values import MAX_FIELD_CHARACTERS
 
 # Value of a field's example; other fields use an example of their kind.
@@ -328,15 +328,14 @@ def _render_limits() -> list[str]:
         "## Limits",
         "",
         *_wrap(
-            f"A query can have at most {scanner.MAX_CHARACTERS:,} characters and"
-            f" {conditions.MAX_CONDITIONS} conditions, a list {conditions.MAX_LIST_VALUES} values, "
-            "and a"
-            f" sequence {conditions.MAX_STEPS} steps. You can group by at most"
-            f" {aggregation.MAX_GROUP_FIELDS} fields with {aggregation.MAX_AGGREGATES} aggregates "
-            "and"
-            f" {aggregation.MAX_TOP:,} groups. Matches are counted up to {execute.COUNT_LIMIT:,}; "
-            "with more"
-            f" matches, facets and bars cover the newest {execute.COUNT_LIMIT:,}. If no index "
+            f"A query can have at most {query_parser.MAX_CHARACTERS:,} characters and"
+            f" {query_parser.MAX_CONDITIONS} conditions,"
+            f" a list {query_parser.MAX_LIST_VALUES} values, and a sequence"
+            f" {query_parser.MAX_STEPS} steps. You can group by at most"
+            f" {query_parser.MAX_GROUP_FIELDS} fields with {query_parser.MAX_AGGREGATES} aggregates"
+            f" and {query_parser.MAX_TOP:,} groups."
+            f" Matches are counted up to {execute.COUNT_LIMIT:,}; with more matches,"
+            f" facets and bars cover the newest {execute.COUNT_LIMIT:,}. If no index "
             "serves any"
             f" of the conditions, a search reads {execute.SLOW_WINDOW:,} positions, says so, and"
             " continues from there on request. A search that takes longer than"

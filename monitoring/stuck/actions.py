@@ -22,6 +22,8 @@ from sessions import leases
 from sessions.models import Handoff, Session
 
 VERBS: Final = ("assign", "snooze", "unfold", "release")
+LEAST_REASON: Final = 3
+MOST_REASON: Final = 2000
 ENDS_S: Final = {"1h": 3600, "8h": 8 * 3600, "1d": 86_400, "7d": 7 * 86_400}
 
 
@@ -43,7 +45,7 @@ def run_action(
     do: str, row: StuckRow, active_rule: ActiveRule, sent: Mapping[str, str], membership: Membership
 ) -> str:
     """Run a form's action; return its message. Raises ChangeRefused, changing nothing."""
-    by, reason = membership.user, sent.get("reason", "")
+    by, reason = membership.user, _check_reason(sent.get("reason", ""))
     if do == "release":
         return _release_lease(row, active_rule, reason, by)
     if do == "assign":
@@ -65,16 +67,18 @@ def run_action(
     return "Snoozed. Deadlines keep running."
 
 
+def _check_reason(reason: str) -> str:
+    words = reason.strip()
+    if not LEAST_REASON <= len(words) <= MOST_REASON:
+        raise ChangeRefused(f"Enter a reason of {LEAST_REASON} to {MOST_REASON} characters.")
+    return words
+
+
 def _release_lease(row: StuckRow, active_rule: ActiveRule, reason: str, by: User) -> str:
     """Release the lease if it still has the epoch that the page showed."""
-    words = reason.strip()
-    if not episodes.LEAST_REASON <= len(words) <= episodes.MOST_REASON:
-        raise ChangeRefused(
-            f"Enter a reason of {episodes.LEAST_REASON} to {episodes.MOST_REASON} characters."
-        )
     project, epoch, subject = active_rule.project, row.reason.epoch, row.reason.subject
     if not retry.run_with_retry(
-        lambda: leases.release_lease_for_person(project, subject, epoch, words, by)
+        lambda: leases.release_lease_for_person(project, subject, epoch, reason, by)
     ):
         raise ChangeRefused("The lease has a new holder or was released. Reload the board.")
     return "Lease released. Any worker can take over. Late reports are kept separately."

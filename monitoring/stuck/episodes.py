@@ -16,7 +16,6 @@ from django.db.models import OuterRef, Subquery
 from accounts.audit_log import record_admin_entry
 from accounts.people import ensure_pseudonym
 from db.clock import now_us
-from db.errors import ChangeRefused
 from db.ids import new_uuid7
 from display.effect_headline import Moment, Sentence
 from journal import entries, outbox
@@ -29,9 +28,6 @@ from sessions.models import ENDED, Session
 TOPIC: Final = "stuck"
 STUCK_KINDS: Final = ("session.stuck", "session.recovered")  # of entries
 AT_ONCE: Final = 500  # transitions in one transaction
-LEAST_REASON: Final = 3
-MOST_REASON: Final = 2000
-LONGEST_SNOOZE_S: Final = 7 * 24 * 3600
 PER_SUBJECT_RULES: Final = frozenset({"S4", "S6"})  # an effect, a gate
 EpisodeKey = tuple[str, UUID, int]  # rule, subject, epoch
 
@@ -206,29 +202,25 @@ def update_episode(
 
 @transaction.atomic(savepoint=False)
 def assign_owner(active_rule: ActiveRule, owner: User | None, reason: str, by: User) -> None:
-    """Set the owner of an episode; None removes it. Raises ChangeRefused."""
-    words = _check_reason(reason)
+    """Set the owner of an episode; None removes it."""
     row = _lock_episode(active_rule)
     StuckEpisode.objects.filter(id=row.id).update(owner=owner)
     facts = _action_facts(active_rule) | {
         "person": ensure_pseudonym(owner) if owner is not None else None
     }
-    _record_action("stuck.assigned", active_rule, by, facts, words)
+    _record_action("stuck.assigned", active_rule, by, facts, reason)
 
 
 @transaction.atomic(savepoint=False)
 def snooze_episode(active_rule: ActiveRule, until_us: int | None, reason: str, by: User) -> None:
-    """Snooze an episode until a moment; None ends the snooze.
-
-    Raises ChangeRefused without a reason, or for an end in the past or more than seven days ahead.
-    """
-    words = _check_reason(reason)
-    now = now_us()
-    if until_us is not None and not now < until_us <= now + LONGEST_SNOOZE_S * 1_000_000:
-        raise ChangeRefused("The snooze end is out of range. Choose one within seven days.")
+    """Snooze an episode until a moment; None ends the snooze."""
     row = _lock_episode(active_rule)
     position = _record_action(
-        "stuck.snoozed", active_rule, by, _action_facts(active_rule) | {"until_us": until_us}, words
+        "stuck.snoozed",
+        active_rule,
+        by,
+        _action_facts(active_rule) | {"until_us": until_us},
+        reason,
     )
     by_whom = by if until_us is not None else None
     StuckEpisode.objects.filter(id=row.id).update(
@@ -260,13 +252,6 @@ def _record_action(
 
 def _action_facts(active_rule: ActiveRule) -> dict[str, Any]:
     return {"rule": active_rule.reason.rule, "epoch": active_rule.reason.epoch}
-
-
-def _check_reason(reason: str) -> str:
-    words = reason.strip()
-    if not LEAST_REASON <= len(words) <= MOST_REASON:
-        raise ChangeRefused(f"Enter a reason of {LEAST_REASON} to {MOST_REASON} characters.")
-    return words
 
 
 def sentence_to_json(says: Sentence) -> list[Any]:

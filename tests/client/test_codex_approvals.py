@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gatebook_client import codex_calls
+from gatebook_client import codex_approvals_command
 from gatebook_client.call_permissions import CallPermissions
 from gatebook_client.codex_approvals_command import CodexProxy, enforce_policy
 from gatebook_client.json_rpc import LineWriter
@@ -31,7 +31,7 @@ PLACE = {"threadId": "thread-1", "turnId": "turn-1", "itemId": "call-1", "starte
 COMMAND = "/bin/bash -lc 'git push origin HEAD'"
 ASK = {
     "id": 0,
-    "method": codex_calls.COMMAND_REQUEST,
+    "method": codex_approvals_command.COMMAND_REQUEST,
     "params": PLACE | {"kind": "command", "command": COMMAND, "cwd": "/tmp", "reason": "the fix"},
 }
 ITEM = {
@@ -255,7 +255,10 @@ def test_what_grants_more_than_one_call_is_declined(proxy: Proxy, gatebook: Hook
         ("item/permissions/requestApproval", {"permissions": {}, "scope": "turn"}),
         ("execCommandApproval", {"decision": "denied"}),
         ("applyPatchApproval", {"decision": "denied"}),
-        (codex_calls.PATCH_REQUEST, {"decision": "decline"}),  # nothing says what it changes
+        (
+            codex_approvals_command.PATCH_REQUEST,
+            {"decision": "decline"},
+        ),  # nothing says what it changes
     ]
     steps: list[dict[str, Any]] = []
     for number, (method, expected) in enumerate(requests):
@@ -276,7 +279,7 @@ def test_a_change_of_files_is_shown_as_codex_described_it(
     place = {"threadId": "thread-1", "turnId": "turn-1"}
     proxy.run(
         {"send": {"method": "item/started", "params": place | {"item": item}}},
-        {"send": ASK | {"method": codex_calls.PATCH_REQUEST, "params": PLACE}},
+        {"send": ASK | {"method": codex_approvals_command.PATCH_REQUEST, "params": PLACE}},
         ACCEPTED,
         {
             "send": {
@@ -307,7 +310,7 @@ def test_a_call_of_an_mcp_server_is_held_as_its_tool(proxy: Proxy, gatebook: Hoo
         "tool_params": {"to": "ada"},
     }
     ask = {"serverName": "bank", "_meta": meta, "mode": "form", "message": "?"}
-    request = {"id": 0, "method": codex_calls.ELICITATION, "params": place | ask}
+    request = {"id": 0, "method": codex_approvals_command.ELICITATION, "params": place | ask}
     proxy.run(
         {"send": {"method": "item/started", "params": place | {"item": item}}},
         {"send": request},
@@ -328,7 +331,9 @@ def test_a_question_of_an_mcp_server_is_for_the_client(proxy: Proxy) -> None:
         "mode": "form",
         "message": "Which account?",
     }
-    seen = proxy.run({"send": {"id": 5, "method": codex_calls.ELICITATION, "params": ask}}, END)
+    seen = proxy.run(
+        {"send": {"id": 5, "method": codex_approvals_command.ELICITATION, "params": ask}}, END
+    )
     assert "Which account?" in seen
 
 
@@ -447,7 +452,7 @@ def test_a_message_that_cannot_be_read_is_not_forwarded(proxy: Proxy, line: str)
 def test_the_shell_around_a_script_is_taken_off_only_where_that_is_sure(
     command: str, script: str
 ) -> None:
-    assert codex_calls.unwrap_command(command) == script
+    assert codex_approvals_command.unwrap_command(command) == script
 
 
 def test_the_policy_is_set_where_a_thread_or_turn_begins() -> None:

@@ -23,7 +23,7 @@ from investigation.models import FieldValue
 from investigation.query.fields.row_tests import NO_ROWS, CompileContext, RowTest
 from investigation.query.fields.types import Field
 from investigation.query.parser.ast import Term
-from investigation.query.parser.scanner import DECLARED_PREFIX
+from investigation.query.parser.query_parser import DECLARED_PREFIX
 from ledger.tools.argument_values import MAX_FIELD_CHARACTERS
 
 # Most effects that are selected by a list of positions; with more, each row is tested.
