@@ -8,6 +8,7 @@ it.
 from typing import Final
 
 from accounts.models import Repository
+from accounts.people import OWN_PASSWORD_KINDS
 from db.row_guards import RowGuard, build_guards, entry_says, list_changes
 
 _MEMBER_KINDS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
@@ -65,6 +66,18 @@ def _says_team(kind: str, row: str) -> str:
 _OWNER: Final = (
     "{fact:owner} = COALESCE("
     "(SELECT pseudonym FROM {schema}accounts_person WHERE user_id = NEW.owner_id), '')"
+)
+# The entry names the password by its salt, so that it allows the mark for no other password.
+_SAYS_OWN_PASSWORD: Final = entry_says(
+    OWN_PASSWORD_KINDS,
+    project="entry.project",
+    subject="",
+    once=True,
+    where="entry.project IN (SELECT id FROM {schema}accounts_project)"
+    " AND {fact:person} = NEW.pseudonym AND {fact:salt} <> '' AND"
+    " {only:postgresql}strpos{end:postgresql}{only:sqlite}instr{end:sqlite}"
+    "((SELECT password FROM {schema}auth_user WHERE id = NEW.user_id),"
+    " '$' || {fact:salt} || '$') > 0",
 )
 _INVITED: Final = ("id", "project_id", "user_id", "role", "invited_by", "created_at")
 
@@ -327,6 +340,23 @@ _GUARDS: Final = (
         moment="BEFORE",
     ),
     RowGuard(
+        "person_starts_with_the_entry_of_their_password",
+        "accounts_person",
+        "INSERT",
+        f"NOT {_SAYS_OWN_PASSWORD}",
+        "a password counts as its owner's only with the entry that names it",
+        when="NEW.password_is_own",
+    ),
+    RowGuard(
+        "password_counts_as_own_with_its_entry",
+        "accounts_person",
+        "UPDATE",
+        f"NOT {_SAYS_OWN_PASSWORD}",
+        "a password counts as its owner's only with the entry that names it",
+        columns=("password_is_own",),
+        when="NEW.password_is_own AND NOT OLD.password_is_own",
+    ),
+    RowGuard(
         # An erased person keeps the row: the erasure takes their name from the account.
         "pseudonym_is_never_deleted",
         "accounts_person",
@@ -349,5 +379,5 @@ ACCOUNT_GUARDS: Final = build_guards(
         "accounts_repository": (("id",), ("project_id", "name")),
         "accounts_person": (("user_id",), ("pseudonym",)),
     },
-    needs=("accounts_project", "accounts_person", "accounts_membership"),
+    needs=("accounts_project", "accounts_person", "accounts_membership", "auth_user"),
 )

@@ -17,7 +17,7 @@ def record_admin_entry(
     *,
     actor: str,
     subject: UUID | None,
-    facts: Mapping[str, str | int | Mapping[str, int] | Mapping[str, str] | None],
+    facts: Mapping[str, object],
     words: Mapping[str, object],
 ) -> int:
     """Append one `admin.*` entry and return its position.

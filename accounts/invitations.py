@@ -46,9 +46,9 @@ def invite_person(project: Project, username: str, role: str, *, actor: str) -> 
         )
     password = people.generate_password()
     if user is None:
-        user = people.create_user(username, password, actor=actor)
+        user = people.create_user(project, username, password, actor=actor)
     elif _is_unused(user):
-        people.give_first_password(user, password, actor=actor)
+        people.give_first_password(project, user, password, actor=actor)
     else:
         make_password(password)  # as slow as the other branches, to hide whether the name is taken
     invitation = Invitation(project=project, user=user, role=role, invited_by=actor)

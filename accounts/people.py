@@ -93,9 +93,7 @@ def add_project_member(
             f"{username} already belongs to {project.name}. Change the role instead."
         )
     if user is None:
-        user = create_user(username, password, actor=actor)
-        if must_replace:
-            Person.objects.filter(user=user).update(password_is_own=False)
+        user = create_user(project, username, password, actor=actor, must_replace=must_replace)
     membership = Membership(project=project, user=user, role=role)
     pseudonym = ensure_pseudonym(user)
     # The entry comes first: guards refuse a role without one (account_guards.py).
@@ -188,11 +186,9 @@ def change_own_password(user: User, password: str) -> None:
 
     Recorded in every project of the person.
     """
-    person = ensure_pseudonym(user)
+    ensure_pseudonym(user)
     user.set_password(password)
-    _store_own_password(user)
-    for membership in Membership.objects.filter(user=user).select_related("user").order_by("id"):
-        _record(membership, "admin.password_changed", person, {"person": person})
+    _store_own_password(user, "admin.password_changed")
 
 
 @transaction.atomic(savepoint=False)
@@ -201,7 +197,7 @@ def rehash_password(user: User, password: str) -> None:
     is_own = has_own_password(user)
     user.set_password(password)
     if is_own:
-        _store_own_password(user)
+        _store_own_password(user, "admin.password_rehashed")
     else:
         given = list(
             Person.objects.filter(user=user).values("password_given_by", "password_given_at")
@@ -273,32 +269,87 @@ def save_person_settings(user: User, **settings: Any) -> None:
 
 
 @transaction.atomic(savepoint=False)
-def give_first_password(user: User, password: str, *, actor: str) -> None:
+def give_first_password(project: Project, user: User, password: str, *, actor: str) -> None:
     """Give an unused account another first password."""
     user.set_password(password)
     user.save(update_fields=["password"])
-    _record_given_password(user, actor)
+    _record_given_password(user, actor, project if actor == SYSTEM_SOURCE else None)
 
 
-def _store_own_password(user: User) -> None:
-    """Store the password set on `user` as their own; keep who set the last one."""
-    given = Person.objects.filter(user=user).values("password_given_by", "password_given_at").get()
+OWN_PASSWORD_KINDS: Final = (
+    "admin.password_changed",
+    "admin.password_rehashed",
+    "admin.password_given",
+)
+
+
+def _store_own_password(user: User, kind: str) -> None:
+    """Store the password set on `user` as their own; keep who set the last one.
+
+    Recorded in every project of the person, else in the first one of the installation.
+    """
+    person = Person.objects.get(user=user)
     user.save(update_fields=["password"])
-    Person.objects.filter(user=user).update(password_is_own=True, **given)
-
-
-def _record_given_password(user: User, actor: str) -> None:
-    """Record that `actor` set the password of `user`, and so knows it."""
+    projects = list(Membership.objects.filter(user=user).values_list("project", flat=True))
+    for project in sorted(projects) or [_find_first_project()]:
+        _record_own_password(project, user, kind, person.pseudonym)
     Person.objects.filter(user=user).update(
-        password_is_own=actor == SYSTEM_SOURCE,
+        password_is_own=True,
+        password_given_by=person.password_given_by,
+        password_given_at=person.password_given_at,
+    )
+
+
+def _find_first_project() -> UUID:
+    return Project.objects.order_by("id").values_list("id", flat=True)[0]
+
+
+def _record_own_password(project: UUID, user: User, kind: str, actor: str) -> None:
+    """Record that the password now stored for `user` is their own.
+
+    The entry comes first: a guard lets the mark be set for no other password (account_guards.py).
+    """
+    person = ensure_pseudonym(user)
+    record_admin_entry(
+        project,
+        kind,
+        actor=actor,
+        subject=Membership.objects.filter(project=project, user=user)
+        .values_list("id", flat=True)
+        .first(),
+        facts={"person": person, "salt": read_password_salt(user.password)},
+        words={"username": user.get_username(), "person": person},
+    )
+
+
+def read_password_salt(encoded: str) -> str:
+    """Return the salt of a stored password: it names this password and reveals nothing of it."""
+    return max(encoded.split("$")[1:-1], key=len, default="")
+
+
+def _record_given_password(user: User, actor: str, own_in: Project | None = None) -> None:
+    """Record that `actor` set the password of `user`, and so knows it.
+
+    With a project, the operator of the machine gave it, and it counts as the owner's.
+    """
+    if own_in is not None:
+        _record_own_password(own_in.id, user, "admin.password_given", actor)
+    Person.objects.filter(user=user).update(
+        password_is_own=own_in is not None,
         password_given_by=actor,
         password_given_at=timezone.now(),
     )
 
 
 @transaction.atomic(savepoint=False)
-def create_user(username: str, password: str | None, *, actor: str) -> User:
-    """Create an account without a project. Raises ChangeRefused."""
+def create_user(
+    project: Project, username: str, password: str | None, *, actor: str, must_replace: bool = False
+) -> User:
+    """Create an account that belongs to no project yet. Raises ChangeRefused.
+
+    A password that a command on the server gave counts as the owner's unless `must_replace`;
+    `project` is where this is recorded.
+    """
     user = User(username=username)
     try:
         user.full_clean(exclude=["password"])
@@ -310,7 +361,8 @@ def create_user(username: str, password: str | None, *, actor: str) -> User:
     user.set_password(password)
     user.save()
     ensure_pseudonym(user)
-    _record_given_password(user, actor)
+    counts_as_own = actor == SYSTEM_SOURCE and not must_replace
+    _record_given_password(user, actor, project if counts_as_own else None)
     return user
 
 
@@ -330,6 +382,11 @@ def anonymize_user(user: User, pseudonym: str) -> None:
 def restore_members(changes: Sequence[RowChange]) -> None:
     """Restore members to what the journal gives (manage.py rebuild)."""
     write_row_changes(Membership, changes)
+
+
+def restore_password_marks(changes: Sequence[RowChange]) -> None:
+    """Restore whose password is their own to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Person, changes)
 
 
 def check_role(role: str) -> None:

@@ -14,16 +14,15 @@ from django.contrib.auth.models import User
 
 from accounts.models import Project
 from db import retry
-from db.clock import now_us
 from erasure import erasure_files, erasure_journal, person_erasure, storage_scrub
 from erasure.erasure_requests import list_covered_projects, record_request_entry, save_request
 from erasure.erasure_runner import BATCH_ROWS
 from erasure.models import ErasureRequest
-from erasure.row_erasure import ErasureOrder, erase_matches
+from erasure.row_erasure import ErasureOrder, erase_entry_body, erase_matches
 from erasure.row_scan import Subject, build_digest_subject, find_window, load_holds
 from erasure.text_columns import TEXT_TABLES
 from erasure.word_match import WordMatcher
-from journal import entries, erasures
+from journal import entries
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
 from sessions import artifacts
@@ -219,12 +218,9 @@ def _erase_listed_bodies(listed: Iterable[tuple[int, str]], order: ErasureOrder)
         entry = Entry.objects.filter(position=position, body__isnull=False).first()
         if entry is None or erasure_journal.shorten_commitment(entry.body_commit) != digest:
             continue
-        project = entry.project
 
-        def work(project: UUID = project, position: int = position) -> None:
-            erasures.erase_body(
-                project, position, reason=order.reason, actor=order.actor, now_us=now_us()
-            )
+        def work(entry: Entry = entry) -> None:
+            erase_entry_body(entry, reason=order.reason, actor=order.actor)
 
         retry.run_with_retry(work)
         erased += 1

@@ -18,6 +18,7 @@ from accounts.people import ensure_pseudonym, has_own_password
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
+from db.row_changes import RowChange, write_row_changes
 from erasure import erasure_journal
 from erasure.models import ErasureRequest, LegalHold
 from erasure.person_erasure import check_erasable_person
@@ -251,7 +252,7 @@ def set_legal_hold(
     reason, held = _check_erasure_reason(reason), _check_words(words)
     if session is None and not held:
         raise ChangeRefused("There is nothing to hold. Name a session, or enter words.")
-    kind = "session" if session is not None else "words"
+    kind, held = ("session", []) if session is not None else ("words", held)
     with transaction.atomic(durable=True):
         position = entries.record_system_entry(
             project.pk,
@@ -260,19 +261,29 @@ def set_legal_hold(
             text=entries.dump_sorted_json({"kind": "erasure.hold_set", "reason": reason}),
             received_us=now_us(),
             actor=ensure_pseudonym(by),
-            facts=entries.dump_sorted_json({"subject": kind}),
+            facts=entries.dump_sorted_json({"subject": kind, "words": digest_hold_words(held)}),
             session=session.pk if session is not None else None,
         ).position
         return LegalHold.objects.create(
             project=project,
             kind=kind,
             session=session,
-            words=[] if session is not None else held,
+            words=held,
             reason=reason,
             set_by=by,
             set_at_us=now_us(),
             set_position=position,
         )
+
+
+def digest_hold_words(words: Sequence[str]) -> str:
+    """Return what an entry says of the words of a hold; empty for a held session."""
+    return entries.keyed_digest("hold", *words) if words else ""
+
+
+def restore_legal_holds(changes: Sequence[RowChange]) -> None:
+    """Restore holds to what the journal gives (manage.py rebuild)."""
+    write_row_changes(LegalHold, changes)
 
 
 def release_legal_hold(hold: int, project: Project, by: User) -> None:

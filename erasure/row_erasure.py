@@ -22,8 +22,9 @@ from hooks.code_hosts import agent_identities
 from hooks.models import AgentIdentity
 from investigation.models import EffectText, FirstOccurrence, RepeatedOccurrence
 from journal import entries, erasures
-from journal.models import Entry
+from journal.models import Entry, Erasure
 from ledger.models import Effect
+from notifications import channels
 
 _ROW_GOES: Final = frozenset({Treatment.ROW, Treatment.WORDS, Treatment.LOGIN})
 
@@ -71,7 +72,7 @@ def _erase_row(table: TextTable, subject: Subject, match: Match, order: ErasureO
         if table.columns[name] is not Treatment.PERSON
     }
     if table.label == "notifications.NotificationChannel":
-        values |= {"enabled": False, "removed_at_us": now_us()}
+        values |= channels.record_erased_channel(match.pk, actor=order.actor)
     if values:
         row.update(**values)
 
@@ -116,13 +117,18 @@ def _erase_bodies(matches: Sequence[Match], order: ErasureOrder) -> None:
         ]
     )
     for position in positions:
-        entry = rows[position]
-        erasures.erase_body(
-            entry.project, position, reason=order.reason, actor=order.actor, now_us=now_us()
-        )
-        delete_answers(entry.project, [(entry.source, entry.event_id)])
+        erase_entry_body(rows[position], reason=order.reason, actor=order.actor)
     effects = [entry.effect for entry in rows.values() if entry.effect is not None]
     delete_index_rows(effects)
+
+
+def erase_entry_body(entry: Entry, *, reason: str, actor: str) -> Erasure:
+    """Erase the body of an entry, and the stored answer of its command, which repeats it."""
+    erasure = erasures.erase_body(
+        entry.project, entry.position, reason=reason, actor=actor, now_us=now_us()
+    )
+    delete_answers(entry.project, [(entry.source, entry.event_id)])
+    return erasure
 
 
 def delete_answers(project: UUID, commands: Sequence[tuple[str, str]]) -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 from django.db import transaction
 
 from db.clock import now_us
-from erasure import erasure_journal
+from erasure import erasure_journal, row_erasure
 from journal import erasures
 from journal.models import Entry, Erasure
 
@@ -16,6 +16,8 @@ class ErasureNotJournalled(Exception):
 
 def erase_single_body(project: UUID, position: int, *, reason: str, actor: str) -> Erasure:
     """Write the line that a restore repeats, then erase the body in a transaction of its own.
+
+    The stored answer of the entry's command goes too.
 
     Raises NothingToErase or ErasureNotJournalled.
     """
@@ -36,4 +38,6 @@ def erase_single_body(project: UUID, position: int, *, reason: str, actor: str) 
                 f" ({error.strerror}). Nothing is erased: make the file writable and try again."
             ) from error
     with transaction.atomic(durable=True):
+        if entry is not None:
+            return row_erasure.erase_entry_body(entry, reason=reason, actor=actor)
         return erasures.erase_body(project, position, reason=reason, actor=actor, now_us=now_us())

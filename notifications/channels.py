@@ -2,7 +2,9 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 from uuid import UUID
 
 from django.conf import settings
@@ -17,11 +19,14 @@ from accounts.people import ensure_pseudonym
 from approvals.gates.statuses import CHANNEL_KINDS, RISKS
 from db.clock import now_us
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
+from journal import entries
 from notifications import outbound_http
 from notifications.models import NotificationChannel
 
 BODY_FORMS = ("plain", "cloudevents")
 TOPIC_FLAGS = ("requests", "rulings", "expiries", "violations", "stuck")
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def derive_webhook_secret(channel: UUID) -> str:
@@ -72,11 +77,12 @@ def add_channel(
     channel.created_by, channel.created_at_us = user, now_us()
     for name in TOPIC_FLAGS:
         setattr(channel, name, topics.get(name, False))
+    # The entry comes first: guards refuse a channel without one (channel_guards.py).
+    _record_entry(channel, "admin.channel_added", ensure_pseudonym(user), {"target": channel.shown})
     try:
         channel.save(force_insert=True)
     except IntegrityError:
         raise ChangeRefused(f"{target} is already a channel. Change it in the list.") from None
-    _record_entry(channel, "admin.channel_added", user, {"target": channel.shown})
     return channel
 
 
@@ -86,26 +92,52 @@ def update_channel(channel: NotificationChannel, user: User, **values: bool | st
     settings_allowed = {*TOPIC_FLAGS, "minimum_risk", "enabled"}
     if values.get("minimum_risk", RISKS[0]) not in RISKS or values.keys() - settings_allowed:
         raise ChangeRefused("Unknown setting of a channel.")
-    if NotificationChannel.objects.filter(id=channel.id, removed_at_us__isnull=True).update(
-        **values
-    ):
+    stored = _lock_channel(channel)
+    if stored is not None:
+        for name, value in values.items():
+            setattr(stored, name, value)
+        _record_entry(stored, "admin.channel_changed", ensure_pseudonym(user), {})
+        stored.save(update_fields=list(values))
         channel.refresh_from_db()
-        _record_entry(channel, "admin.channel_changed", user, {})
 
 
 @transaction.atomic(savepoint=False)
 def retire_channel(channel: NotificationChannel, user: User) -> None:
     """Remove a channel; its notifications stay on record."""
-    if NotificationChannel.objects.filter(id=channel.id, removed_at_us__isnull=True).update(
-        removed_at_us=now_us(), enabled=False
-    ):
+    stored = _lock_channel(channel)
+    if stored is not None:
+        stored.enabled, stored.removed_at_us = False, now_us()
+        _record_entry(stored, "admin.channel_removed", ensure_pseudonym(user), {})
+        stored.save(update_fields=["enabled", "removed_at_us"])
         channel.refresh_from_db()
-        _record_entry(channel, "admin.channel_removed", user, {})
+
+
+def _lock_channel(channel: NotificationChannel) -> NotificationChannel | None:
+    rows = NotificationChannel.objects.select_for_update(of=("self",), no_key=True)
+    return rows.filter(id=channel.id, removed_at_us__isnull=True).first()
+
+
+def record_erased_channel(channel: UUID, *, actor: str) -> dict[str, object]:
+    """Record that an erasure removes a channel's address; return the columns to set.
+
+    The address goes with the row's update, in the same transaction.
+    """
+    stored = NotificationChannel.objects.select_for_update(of=("self",), no_key=True).get(
+        id=channel
+    )
+    stored.enabled, stored.removed_at_us = False, now_us()
+    _record_entry(stored, "admin.channel_removed", actor, {}, {"erased": 1})
+    return {"enabled": False, "removed_at_us": stored.removed_at_us}
+
+
+def restore_channels(changes: Sequence[RowChange]) -> None:
+    """Restore channels to what the journal gives (manage.py rebuild)."""
+    write_row_changes(NotificationChannel, changes)
 
 
 def record_channel_test(channel: NotificationChannel, user: User) -> int:
     """Record the request for a test notification; return the position of the entry."""
-    return _record_entry(channel, "admin.channel_tested", user, {})
+    return _record_entry(channel, "admin.channel_tested", ensure_pseudonym(user), {})
 
 
 def _validate_channel(kind: str, target: str, minimum_risk: str) -> None:
@@ -127,22 +159,36 @@ def _validate_channel(kind: str, target: str, minimum_risk: str) -> None:
         raise ChangeRefused(str(refused)) from None
 
 
+def digest_channel_target(target: str) -> str:
+    """Return what an entry says of a channel's address, which is often a secret."""
+    return entries.keyed_digest("channel", target)
+
+
 def _record_entry(
-    channel: NotificationChannel, kind: str, user: User, words: Mapping[str, object]
+    channel: NotificationChannel,
+    kind: str,
+    actor: str,
+    words: Mapping[str, object],
+    further: Mapping[str, int] = _NOTHING,
 ) -> int:
     facts: dict[str, str | int | None] = {
+        **further,
         "kind": channel.kind,
         **({"body_form": channel.body_form} if channel.body_form != "plain" else {}),
         "minimum_risk": channel.minimum_risk,
         "enabled": int(channel.enabled),
         **{name: int(getattr(channel, name)) for name in TOPIC_FLAGS},
     }
+    if kind == "admin.channel_added":
+        facts |= {"target": digest_channel_target(channel.target), "at_us": channel.created_at_us}
+    if channel.removed_at_us is not None:
+        facts["removed_at_us"] = channel.removed_at_us
     if channel.person is not None:
         facts["person"] = ensure_pseudonym(channel.person)
     return record_admin_entry(
         channel.project_id,
         kind,
-        actor=ensure_pseudonym(user),
+        actor=actor,
         subject=channel.id,
         facts=facts,
         words={**facts, **words},

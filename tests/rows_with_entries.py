@@ -8,7 +8,8 @@ import orjson
 from django.contrib.auth.models import User
 from django.db import models, transaction
 
-from accounts.models import Agent, AgentToken, Invitation, Membership, Person, TeamMember
+from accounts import people
+from accounts.models import Agent, AgentToken, Invitation, Membership, Person, Project, TeamMember
 from accounts.people import ensure_pseudonym
 from approvals.models import (
     Activation,
@@ -21,9 +22,16 @@ from approvals.models import (
     Vote,
 )
 from db.ids import new_uuid7
+from erasure import erasure_requests
+from erasure.models import ErasureRequest, LegalHold
+from hooks.models import AgentIdentity, CodeHostSource
+from hooks.repositories import agent_identities, sources
 from journal import entries
 from ledger.models import Stop, Tool
 from ledger.tools.registry import DECLARED_COLUMNS
+from monitoring.models import StuckLimit
+from notifications import channels
+from notifications.models import NotificationChannel
 from retention.models import RetentionSet
 
 Row = Any  # a model's instance
@@ -241,21 +249,65 @@ def _vote(row: Row) -> None:
     )
 
 
+def _channel(row: Row) -> None:
+    channels._record_entry(row, "admin.channel_added", ensure_pseudonym(row.created_by), {})
+
+
+def _source(row: Row) -> None:
+    sources._record_source_entry(row, "admin.source_added", row.created_by)
+
+
+def _identity(row: Row) -> None:
+    agent_identities._record_identity_entry(row, "admin.identity_added", row.created_by)
+
+
+def _limit(row: Row) -> None:
+    facts = {"agent": row.agent_id.hex, "limit": row.name, "value": row.value}
+    write_entry(row.project_id, "stuck.limit_changed", row.agent_id, facts)
+
+
+def _erasure_request(row: Row) -> None:
+    row.requested_position = write_entry(
+        row.project_id,
+        "erasure.requested",
+        None,
+        {"request": row.id.hex, "subject": row.subject_kind},
+        actor=ensure_pseudonym(row.asked_by),
+    )
+
+
+def _legal_hold(row: Row) -> None:
+    row.set_position = write_entry(
+        row.project_id,
+        "erasure.hold_set",
+        None,
+        {"subject": row.kind, "words": erasure_requests.digest_hold_words(row.words)},
+        actor=ensure_pseudonym(row.set_by),
+        session=row.session_id,
+    )
+
+
 # Model -> what writes the entry of a new row, before it is inserted.
 ENTRIES: Final[dict[type[models.Model], Callable[[Row], None]]] = {
     Activation: _activation,
     Addressee: _addressee,
     Agent: _agent,
+    AgentIdentity: _identity,
     AgentToken: _token,
+    CodeHostSource: _source,
+    ErasureRequest: _erasure_request,
     Exemption: _exemption,
     ExemptionVote: _exemption_vote,
     Gate: _gate,
     Invitation: _invitation,
+    LegalHold: _legal_hold,
     Membership: _member,
+    NotificationChannel: _channel,
     PolicySet: _policy_set,
     RetentionSet: _retention_set,
     ReviewSettings: _review_settings,
     Stop: _stop,
+    StuckLimit: _limit,
     TeamMember: _team_member,
     Tool: _tool,
     Vote: _vote,
@@ -277,6 +329,24 @@ def add_row(row: Row) -> Row:
 def add_rows(rows: Iterable[Row]) -> list[Row]:
     """Insert each row after its entry."""
     return [add_row(row) for row in rows]
+
+
+def mark_own_password(user: User) -> Person:
+    """Let a person's password count as their own, as after they set it."""
+    with transaction.atomic():
+        person, _ = Person.objects.get_or_create(
+            user=user, defaults={"pseudonym": f"p_{user.username}"}
+        )
+        if not people.read_password_salt(user.password):
+            user.password = f"md5${new_uuid7().hex}$0"
+            user.save(update_fields=["password"])
+        project = Project.objects.first() or Project.objects.create(name="default")
+        facts = {"person": person.pseudonym, "salt": people.read_password_salt(user.password)}
+        write_entry(project.id, "admin.password_changed", None, facts)
+        Person.objects.filter(user=user).update(password_is_own=True)
+        person.refresh_from_db()
+        user.refresh_from_db()
+    return person
 
 
 def change_roles(members: "models.QuerySet[Membership]", role: str) -> None:

@@ -1,7 +1,7 @@
 """The one writer of AgentIdentity: logins and addresses under which agents act on code hosts."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from accounts.audit_log import record_admin_entry
 from accounts.models import Agent
 from db.clock import now_us
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from hooks.models import AgentIdentity
 from journal import entries
 from ledger.states import CODE_HOSTS
@@ -41,7 +42,7 @@ def add_identity(agent: Agent, host: str, value: str, *, actor: str) -> AgentIde
         raise ChangeRefused(f"{text} is already listed for {agent.name}.")
     if listed.count() >= MAX_IDENTITIES:
         raise ChangeRefused(f"An agent has at most {MAX_IDENTITIES} identities. Remove one first.")
-    identity = AgentIdentity.objects.create(
+    identity = AgentIdentity(
         project_id=agent.project_id,
         agent=agent,
         host=host,
@@ -50,7 +51,9 @@ def add_identity(agent: Agent, host: str, value: str, *, actor: str) -> AgentIde
         created_by=actor,
         created_at_us=now_us(),
     )
+    # The entry comes first: guards refuse an identity without one (setting_guards.py).
     _record_identity_entry(identity, "admin.identity_added", actor)
+    identity.save(force_insert=True)
     return identity
 
 
@@ -82,12 +85,27 @@ def digest_address(address: str) -> str:
     return entries.keyed_digest("address", address.strip().lower())
 
 
+def digest_identity(value: str) -> str:
+    """Return what an entry says of an identity's value."""
+    return entries.keyed_digest("identity", value)
+
+
+def restore_identities(changes: Sequence[RowChange]) -> None:
+    """Restore identities to what the journal gives (manage.py rebuild)."""
+    write_row_changes(AgentIdentity, changes)
+
+
 def _record_identity_entry(identity: AgentIdentity, kind: str, actor: str) -> None:
     record_admin_entry(
         identity.project_id,
         kind,
         actor=actor,
         subject=identity.agent_id,
-        facts={"host": identity.host, "identity_kind": identity.kind},
+        facts={
+            "identity": identity.id.hex,
+            "host": identity.host,
+            "identity_kind": identity.kind,
+            "value": digest_identity(identity.value),
+        },
         words={"host": identity.host, "identity": identity.value},
     )

@@ -7,6 +7,7 @@ next generation; the one before is accepted until the end of the overlap.
 import base64
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from accounts.audit_log import record_admin_entry
 from accounts.models import Project
 from db.clock import now_us
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from hooks.code_hosts.signatures import SECRET_PREFIX
 from hooks.models import CodeHostSource
 from ledger.states import CODE_HOSTS
@@ -60,13 +62,14 @@ def add_source(project: Project, host: str, name: str, *, actor: str) -> CodeHos
     )
     if project.code_host_sources.filter(host=host, name=name).exists():
         raise ChangeRefused(f"{name} is already a webhook of {host}. Choose another name.")
+    # The entry comes first: guards refuse a source without one (setting_guards.py).
+    _record_source_entry(source, "admin.source_added", actor)
     try:
         source.save(force_insert=True)
     except IntegrityError:
         raise ChangeRefused(
             f"{name} is already a webhook of {host}. Choose another name."
         ) from None
-    _record_source_entry(source, "admin.source_added", actor)
     return source
 
 
@@ -79,8 +82,8 @@ def rotate_source_secret(source: CodeHostSource, overlap_h: int, *, actor: str) 
     stored = CodeHostSource.objects.select_for_update().get(pk=source.pk)
     stored.secret_generation += 1
     stored.previous_until_us = now_us() + overlap_h * _HOUR_US if overlap_h else None
-    stored.save(update_fields=["secret_generation", "previous_until_us"])
     _record_source_entry(stored, "admin.source_rotated", actor)
+    stored.save(update_fields=["secret_generation", "previous_until_us"])
     return stored
 
 
@@ -90,8 +93,8 @@ def switch_source(source: CodeHostSource, *, enabled: bool, actor: str) -> CodeH
     stored = CodeHostSource.objects.select_for_update().get(pk=source.pk)
     if stored.enabled != enabled:
         stored.enabled = enabled
-        stored.save(update_fields=["enabled"])
         _record_source_entry(stored, "admin.source_changed", actor)
+        stored.save(update_fields=["enabled"])
     return stored
 
 
@@ -115,12 +118,18 @@ def find_sources(host: str, source: UUID | None) -> "QuerySet[CodeHostSource]":
     return rows.filter(enabled=True).order_by("created_at_us", "id")[: MAX_SOURCES_TRIED + 1]
 
 
+def restore_sources(changes: Sequence[RowChange]) -> None:
+    """Restore sources to what the journal gives (manage.py rebuild)."""
+    write_row_changes(CodeHostSource, changes)
+
+
 def _record_source_entry(source: CodeHostSource, kind: str, actor: str) -> None:
     facts: dict[str, str | int | None] = {
         "host": source.host,
         "enabled": int(source.enabled),
         "generation": source.secret_generation,
         "previous_until_us": source.previous_until_us,
+        "created_at_us": source.created_at_us,
     }
     record_admin_entry(
         source.project_id,

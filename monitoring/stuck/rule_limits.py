@@ -1,7 +1,7 @@
 """The one writer of StuckLimit: limits of the stuck rules per agent."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
@@ -11,6 +11,7 @@ from django.db import transaction
 from accounts.audit_log import record_admin_entry
 from accounts.models import Agent
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from monitoring.models import StuckLimit
 from monitoring.stuck.rules import DEFAULT_LIMITS, LIMIT_NAMES, RuleLimits
 
@@ -73,15 +74,7 @@ def set_limit(agent: Agent, name: str, value: int | None, *, actor: str) -> None
             f"{name} is out of range. Use a whole number from {_MIN_VALUES.get(name, 0)} to "
             f"{LONGEST_S}."
         )
-    stored = StuckLimit.objects.filter(agent=agent, name=name)
-    if value is None:
-        stored.delete()
-    else:
-        StuckLimit.objects.update_or_create(
-            agent=agent, name=name, defaults={"value": value, "project_id": agent.project_id}
-        )
-    transaction.on_commit(lambda: _cache.pop(agent.project_id, None))
-    _cache.pop(agent.project_id, None)
+    # The entry comes first: guards refuse a limit without one (limit_guards.py).
     facts = {"agent": agent.id.hex, "limit": name, "value": value}
     record_admin_entry(
         agent.project_id,
@@ -91,3 +84,17 @@ def set_limit(agent: Agent, name: str, value: int | None, *, actor: str) -> None
         facts=facts,
         words={},
     )
+    stored = StuckLimit.objects.filter(agent=agent, name=name)
+    if value is None:
+        stored.delete()
+    else:
+        StuckLimit.objects.update_or_create(
+            agent=agent, name=name, defaults={"value": value, "project_id": agent.project_id}
+        )
+    transaction.on_commit(lambda: _cache.pop(agent.project_id, None))
+    _cache.pop(agent.project_id, None)
+
+
+def restore_limits(changes: Sequence[RowChange]) -> None:
+    """Restore limits to what the journal gives (manage.py rebuild)."""
+    write_row_changes(StuckLimit, changes)

@@ -6,19 +6,19 @@ from django.test import Client
 from django.utils.html import escape
 from playwright.sync_api import Page
 
-from accounts.models import Membership, Person, Project
+from accounts.models import Membership, Project
 from api.openapi.document import ENDPOINTS, ERROR_DESCRIPTIONS, build_openapi_document
 from api.openapi.foreign_formats import FOREIGN_ENDPOINTS
 from api.schemas.core import REPORTED
 from tests.api.api_client import Caller
 from tests.config.server import Server
 from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
-from tests.rows_with_entries import add_row
+from tests.rows_with_entries import add_row, mark_own_password
 
 
 def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
     user = User.objects.create_user("ann")
-    Person.objects.create(user=user, pseudonym="p_ann", password_is_own=True)
+    mark_own_password(user)
     add_row(Membership(user=user, project=Project.objects.get(name="default"), role="viewer"))
     browser = Client()
     assert browser.get("/docs/api/").status_code == 302

@@ -8,7 +8,6 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.urls import reverse
 
 from accounts import people
-from accounts.models import Person
 from approvals.models import Gate, Vote
 from approvals.voting import votes
 from ledger import resolutions
@@ -17,6 +16,7 @@ from ledger.resolutions import ResolutionInput
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_gate_triggers import vote
 from tests.recovery.resolver import mail
+from tests.rows_with_entries import mark_own_password
 
 __all__ = ["mail"]
 pytestmark = pytest.mark.django_db
@@ -59,7 +59,7 @@ def test_the_database_refuses_such_a_vote_past_all_code(
         transaction.atomic(),
     ):
         write()
-    Person.objects.filter(user=inbox.user("reviewer")).update(password_is_own=True)
+    mark_own_password(inbox.user("reviewer"))
     write()
     assert Vote.objects.count() == 1
 

@@ -20,7 +20,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts import tokens
-from accounts.models import Person, Project
+from accounts.models import Project
 from accounts.people import ensure_pseudonym
 from approvals import exemptions
 from approvals.models import Gate, Vote
@@ -42,6 +42,7 @@ from sessions.models import Artifact, Session
 from tests.approvals.confirm_helpers import proved
 from tests.bundles.conftest import RULES, Origin, members
 from tests.pages.sample_data import REPORT
+from tests.rows_with_entries import mark_own_password
 
 pytestmark = pytest.mark.django_db
 COMPARED = (
@@ -112,7 +113,7 @@ def imported(path: Path, reader: str = "archivist", **options: Any) -> ImportedB
 
 def client_of(name: str) -> Client:
     client, user = Client(), User.objects.get(username=name)
-    Person.objects.filter(user=user).update(password_is_own=True)  # as after the next page
+    mark_own_password(user)  # as after the next page
     client.force_login(user)
     return client
 

@@ -4,7 +4,7 @@ import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from django.apps import apps
 from django.conf import settings
@@ -19,6 +19,9 @@ from sessions import sessions
 Made = TypeVar("Made")
 Row = tuple[Any, ...]
 Rows = dict[str, dict[Any, Row]]  # table -> primary key -> row
+
+
+_FIRST: Final = ("journal_entry", "auth_user")
 
 
 class Kept(Generic[Made]):
@@ -45,12 +48,14 @@ class Kept(Generic[Made]):
         if Entry.objects.count() != self._entries:
             return make()
         with transaction.atomic():  # foreign keys hold only after all rows are inserted
-            # Rows that decide are accepted only after their entries.
-            _put("journal_entry", list(self._added.get("journal_entry", {}).values()))
+            # Rows that decide are accepted only after their entries, and marks of passwords only
+            # after these.
+            for table in _FIRST:
+                _put(table, list(self._added.get(table, {}).values()))
             for table, rows in self._changed.items():
                 _change(table, rows)
             for table, rows in self._added.items():
-                if table != "journal_entry":
+                if table not in _FIRST:
                     _put(table, list(rows.values()))
         for path, content in self._files.items():
             file = Path(settings.MEDIA_ROOT) / path

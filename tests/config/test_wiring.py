@@ -26,11 +26,11 @@ from django.test import Client
 from django.urls import path
 from psycopg_pool import PoolTimeout
 
-from accounts.models import Person
 from config import secret_keys
 from config.logging import JSONFormatter
 from config.urls import urlpatterns as real_patterns
 from tests.config.server import ROOT
+from tests.rows_with_entries import mark_own_password
 
 
 def who(request: HttpRequest) -> HttpResponse:
@@ -101,7 +101,7 @@ def test_every_answer_forbids_framing_foreign_code_and_caches() -> None:
 def person(db: None) -> Client:
     client = Client()
     carol = User.objects.create_user("carol")
-    Person.objects.create(user=carol, pseudonym="p_carol", password_is_own=True)
+    mark_own_password(carol)
     client.force_login(carol)
     return client
 

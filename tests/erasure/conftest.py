@@ -10,11 +10,12 @@ from django.contrib.auth.models import User
 from django.db import connection
 from pytest_django import Settings
 
-from accounts.models import Membership, Person
+from accounts.models import Membership
 from erasure import erasure_requests, erasure_runner, storage_scrub
 from erasure.models import ErasureRequest
 from tests.journal.committed import committed as committed
 from tests.ledger.rows_by_hand import World
+from tests.rows_with_entries import mark_own_password
 
 # Its second word occurs nowhere else. The search index holds it alone.
 ADDRESS = "jane.q7xkvz@customer.example"
@@ -59,7 +60,7 @@ def run_all() -> None:
 def make_administrator(world: World, name: str) -> User:
     user = User.objects.create_user(name, password="slate-lantern-orbit-42")
     world.write(Membership, user=user, role="administrator")
-    Person.objects.filter(user=user).update(password_is_own=True)
+    mark_own_password(user)
     return user
 
 

@@ -15,7 +15,10 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from api.models import StoredResponse
 from config import checks
+from db.clock import now_us
+from db.ids import new_uuid7
 from erasure import erasure_journal, erasure_replay
 from erasure.models import ErasureRequest
 from journal.models import Body, Entry, Erasure
@@ -137,7 +140,18 @@ def test_a_body_stays_if_its_line_cannot_be_written(
     assert not Erasure.objects.filter(entry=position).exists()
 
     settings.GATEBOOK_ERASURE_JOURNAL = own_folder / "erasures.jsonl"
+    entry, other = Entry.objects.get(position=position), new_uuid7().hex
+    for key in (entry.event_id, other):  # the answer to its command may repeat the text
+        StoredResponse.objects.create(
+            project=entry.project,
+            source=entry.source,
+            key=key,
+            status=201,
+            body='{"title":"erased alone"}',
+            created_us=now_us(),
+        )
     assert person.post(page, {"reason": "ticket 89"}).status_code == 302
+    assert list(StoredResponse.objects.values_list("key", flat=True)) == [other]
     (line,) = erasure_journal.read_lines()
     assert (line["line"], line["entry"], line["reason"]) == ("body", position, "ticket 89")
     assert erasure_replay.find_returned_bodies() == []

@@ -42,7 +42,7 @@ from tests.ledger.rows_of_erasure import ERASURE
 from tests.ledger.rows_of_incidents import INCIDENTS
 from tests.ledger.rows_of_questions import QUESTIONS
 from tests.ledger.rows_of_recovery import RECOVERY
-from tests.rows_with_entries import add_row
+from tests.rows_with_entries import add_row, mark_own_password
 
 Row = dict[str, Any]
 
@@ -112,7 +112,7 @@ class World:
         return self._new_member("operator")
 
     def _new_member(self, role: str) -> User:
-        person: Person = self.write(Person, password_is_own=True)
+        person = mark_own_password(self.write(Person).user)
         self.write(Membership, user=person.user, role=role)
         return person.user
 

@@ -20,7 +20,7 @@ from db.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Effect
 from tests.pages.people import PASSWORD, Organization
-from tests.rows_with_entries import remove_members
+from tests.rows_with_entries import mark_own_password, remove_members
 from web.templatetags import gatebook
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
@@ -65,7 +65,7 @@ def test_five_wrong_passwords_lock_a_name_and_the_page_shows_it(organization: Or
 
 def test_a_person_without_a_project_gets_an_explanation(organization: Organization) -> None:
     lost = User.objects.create_user("lost", password=PASSWORD)
-    Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)
+    mark_own_password(lost)
     answer = organization.client("lost").get("/tools/")
     assert answer.status_code == 403
     assert "You belong to no project" in answer.content.decode()

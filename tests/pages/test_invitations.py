@@ -17,6 +17,7 @@ from journal.models import Body, Entry
 from tests.pages.people import PASSWORD, Organization
 from tests.pages.test_own_password import NEW, change, sign_in
 from tests.pages.test_people_passwords import SHOWN, reset
+from tests.rows_with_entries import mark_own_password
 
 CHANGING = re.compile(
     r'csrfmiddlewaretoken" '
@@ -184,7 +185,7 @@ def test_an_invitation_ends_with_the_rights_of_the_inviter(organization: Organiz
 def test_a_person_without_a_project_sees_their_invitations(organization: Organization) -> None:
     assert Client().get(reverse("invitations"))["Location"].startswith("/sign-in/")
     lost = User.objects.create_user("lost", password=PASSWORD)
-    Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)
+    mark_own_password(lost)
     client = organization.client("lost")
     assert reverse("invitations") in client.get("/sessions/").text
     assert "You have no open invitations." in client.get(reverse("invitations")).text

@@ -20,6 +20,7 @@ from tests.journal.committed import committed
 from tests.pages import people as pages_people
 from tests.pages.people import Organization
 from tests.proofs.forgeries import Forgery, assert_refused, copy_row
+from tests.rows_with_entries import mark_own_password
 
 __all__ = ["committed"]
 
@@ -168,7 +169,7 @@ def test_invitations_are_made_only_with_their_entry(written: Organization) -> No
         ]
     )
     invitations.cancel_invitation(written.project, invitation.id, actor=actor)
-    Person.objects.filter(user__username="zoe").update(password_is_own=True)
+    mark_own_password(User.objects.get(username="zoe"))
     joined = Invitation.objects.get(user__username="zoe")
     assert invitations.accept_invitation(joined.id, joined.user).role == "viewer"
     assert not Invitation.objects.exists()
@@ -291,3 +292,33 @@ def test_history_is_not_attributed_to_another_person(written: Organization) -> N
             ),
         ]
     )
+
+
+def test_a_password_counts_as_own_only_with_its_entry(written: Organization) -> None:
+    owner, given = written.members["reviewer"].user, written.members["viewer"]
+    people.change_own_password(owner, "orbit-lantern-slate-43")
+    people.reset_member_password(given, written.members["administrator"].user, actor="p_1")
+    # The owner's entry of the earlier password allows nothing for one that another person sets.
+    other_hash = User.objects.values_list("password", flat=True).get(username="operator")
+    with transaction.atomic():
+        User.objects.filter(pk=owner.pk).update(password=other_hash)
+    mark = "UPDATE accounts_person SET password_is_own = TRUE WHERE user_id = %s"
+    as_new = "INSERT INTO accounts_person (user_id, pseudonym, theme, clock, single_keys,"
+    as_new += " password_is_own, password_given_by) VALUES (%s, 'p_new', 'system', 'utc', TRUE,"
+    refused = "password_counts_as_own_with_its_entry"
+    stranger = User.objects.create(username="stranger", password=other_hash)
+    assert_refused(
+        [
+            Forgery("keep a password that was reset", refused, mark, (given.user_id,)),
+            Forgery("keep a password set by SQL", refused, mark, (owner.pk,)),
+            Forgery(
+                "start with a password of one's own",
+                "person_starts_with_the_entry_of_their_password",
+                f"{as_new} TRUE, '')",
+                (stranger.pk,),
+            ),
+        ]
+    )
+    with transaction.atomic():
+        people.change_own_password(owner, "orbit-lantern-slate-44")
+    assert people.has_own_password(owner)

@@ -19,7 +19,7 @@ from sessions.models import Session
 
 GUARDED: Final = [
     model._meta.db_table
-    for model in (Agent, Membership, Repository, Gate, Exemption, ExemptionVote)
+    for model in (Agent, Membership, Person, Repository, Gate, Exemption, ExemptionVote)
 ]
 EFFECTS: Final = 760
 SESSIONS: Final = 60

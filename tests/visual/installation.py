@@ -278,16 +278,16 @@ class PersonClient:
     """A person's browser without scripts, signed in."""
 
     def __init__(self, clock: Clock, username: str) -> None:
-        from django.contrib.auth import get_user_model
+        from django.contrib.auth.models import User
         from django.test import Client
 
+        from accounts import people
+        from accounts.models import Person
+
         self.clock, self.username = clock, username
-        self.user = user = get_user_model().objects.get(username=username)
-        user.set_password(PASSWORD)
-        user.save()
-        person: Any = user.person
-        person.password_is_own, person.password_given_at = True, None
-        person.save()
+        self.user = user = User.objects.get(username=username)
+        people.change_own_password(user, PASSWORD)
+        Person.objects.filter(user=user).update(password_given_at=None)
         self.client = Client()
         self.sign_in()
 
