@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 ED25519: Final = 0x01
 MAX_SIGNATURES: Final = 100
+LAST_POSITION: Final = "last_position "  # begins the extension line with the last entry's position
 SIGNED_AT: Final = "signed_at "  # begins the extension line with the time
 _DASH: Final = "\N{EM DASH} "
 
@@ -162,10 +163,13 @@ def verify_note(note: str, keys: Iterable[NoteKey]) -> tuple[str, list[NoteKey]]
     return text, signers
 
 
-def format_head_text(origin: str, size: int, root: bytes, signed_at_us: int) -> str:
+def format_head_text(
+    origin: str, size: int, root: bytes, signed_at_us: int, last_position: int = 0
+) -> str:
     """Return the text of a tree head; its time is an extension line of the checkpoint."""
     head = f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n"
-    return f"{head}{SIGNED_AT}{format_signed_at(signed_at_us)}\n"
+    ends_at = f"{LAST_POSITION}{last_position}\n" if last_position else ""
+    return f"{head}{SIGNED_AT}{format_signed_at(signed_at_us)}\n{ends_at}"
 
 
 def format_signed_at(at_us: int) -> str:

@@ -64,12 +64,13 @@ def sign_tree_head(
 
     Needs `lock_tree` in a transaction, so that heads are numbered without gaps.
     """
-    size = load_tree_end().size
+    end = load_tree_end()
+    size = end.size
     root = compute_root(size, open_tiles())
     key = NoteKey(origin, read_public_key(private_key))
     made_at_us = now_us()
     note = sign_note(
-        format_head_text(origin, size, root, made_at_us),
+        format_head_text(origin, size, root, made_at_us, end.position),
         [(origin, signer) for signer in (private_key, *others)],
     )
     last = load_last_head()

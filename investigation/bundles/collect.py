@@ -355,6 +355,18 @@ class SessionExport:
             for entry in batch:
                 yield _entry_to_json(entry)
 
+    def find_last_proved(self) -> int:
+        """Return the last position that its proofs need: of the cut, or of a later erasure."""
+        rows = _query_entries(self.session).filter(
+            position__lte=self.cut.position, body__isnull=True, erasure__isnull=False
+        )
+        rows = rows.select_related("erasure").order_by("position")
+        last = self.cut.position
+        for batch in _iterate_batches(rows, "position"):
+            erasing = proof_document.load_erasing_entries(batch)
+            last = max([last, *(entry.position for entry in erasing.values())])
+        return last
+
     def proofs(self, head: TreeHead) -> Iterator[dict[str, Any]]:
         """Yield the proof of each of these entries that `head` covers, then `erased` rows.
 
@@ -386,12 +398,13 @@ def prove_erasures(
         yield row
     for entry in erased:
         by = erasing.get(entry.position)
-        if entry.position in proved and by is not None and by.position in proved:
+        if entry.position in proved and by is not None:
             yield {
                 "erased": {
                     "position": entry.position,
                     "log_index": proved[entry.position],
-                    "by": proved[by.position],
+                    "by": proved.get(by.position),  # null: the head does not cover it yet
+                    "recorded_by": by.position,
                     "reason": entry.erasure.reason,
                     "erased_at_us": entry.erasure.erased_at_us,
                 }

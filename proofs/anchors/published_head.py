@@ -12,7 +12,7 @@ import orjson
 # write left behind does not match.
 _NOTE: Final = re.compile(
     rb"^(?P<origin>[^\n]+)\n(?P<size>0|[1-9][0-9]{0,18})\n(?P<root>[A-Za-z0-9+/]{43}=)\n"
-    rb"(?:signed_at [0-9TZ:.-]+\n)?"
+    rb"(?:signed_at [0-9TZ:.-]+\n)?(?:last_position [0-9]+\n)?"
     rb"\n(?:\xe2\x80\x94 [^ \n]+ [A-Za-z0-9+/=]+\n)+",
     re.MULTILINE,
 )

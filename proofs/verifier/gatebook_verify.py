@@ -63,6 +63,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 VERSION: Final = 1
+STATE_VERSION: Final = 2  # of --resume
 BLOCK: Final = 256  # leaves of a tile
 CHUNK: Final = 64 * BLOCK  # leaves that a worker checks at once
 MAX_LISTED: Final = 1_000  # findings of one kind that are listed; all are counted
@@ -198,6 +199,7 @@ _CHECKPOINT: Final = re.compile(
 )
 
 
+_LAST_POSITION: Final = re.compile(r"^last_position ([1-9][0-9]{0,18})$", re.MULTILINE)
 _SIGNED_AT: Final = re.compile(
     r"^signed_at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{6})Z$", re.MULTILINE
 )
@@ -228,6 +230,7 @@ class Head(NamedTuple):
     role: str = "database"  # or "kept", "anchor"
     made_at_us: int = 0
     signed_at_us: int = 0  # as the signed text says; 0 in heads that do not say it
+    last_position: int = 0  # of the last entry, as the signed text says; 0 as above
 
 
 def make_key(name: str, public: bytes) -> VerifierKey:
@@ -266,7 +269,11 @@ def find_heads(text: str, where: str, role: str = "database") -> list[Head]:
         heads.append(
             Head(
                 match["origin"], int(match["size"]), root, signed, tuple(signatures), where
-            )._replace(role=role, signed_at_us=_read_time(match["extensions"]))
+            )._replace(
+                role=role,
+                signed_at_us=_read_time(match["extensions"]),
+                last_position=_read_last_position(match["extensions"]),
+            )
         )
     return heads
 
@@ -279,6 +286,11 @@ def _read_time(extensions: str) -> int:
             moment = datetime.strptime(match[1] + "+0000", "%Y-%m-%dT%H:%M:%S%z")
             return int(moment.timestamp()) * 1_000_000 + int(match[2])
     return 0
+
+
+def _read_last_position(extensions: str) -> int:
+    match = _LAST_POSITION.search(extensions)
+    return int(match[1]) if match is not None else 0
 
 
 def _read_head(text: str, where: str, role: str = "kept") -> Head:
@@ -639,7 +651,7 @@ def _read_stored_head(number: int, size: int, root: Any, note: Any, made_at_us: 
     head = parsed[0] if len(parsed) == 1 else Head("", size, b"", b"", (), where)
     is_same_time = head.signed_at_us in (0, made_at_us)
     if (head.size, head.root) != (size, bytes(root)) or not is_same_time:
-        head = head._replace(size=size, root=bytes(root), signatures=())
+        head = head._replace(size=size, root=bytes(root), signatures=(), last_position=0)
     return head._replace(number=number, made_at_us=made_at_us)
 
 
@@ -759,6 +771,7 @@ def check_part(
             if start < head.size <= stop:
                 rest = head.size - start
                 is_full = rest == BLOCK  # its root is among the blocks
+                _check_last_position(part, head)
                 part.partials.append(
                     Partial(
                         head,
@@ -771,6 +784,18 @@ def check_part(
             _check_stored_head(part, head, keys)
     part.places = {}
     return part
+
+
+def _check_last_position(part: Part, head: Head) -> None:
+    """Compare the position of a head's last entry with the one that the head was signed with."""
+    position, kind = part.places.get(head.size - 1, (None, ""))
+    if head.last_position and kind and position != head.last_position:
+        last = head.size - 1
+        detail = (
+            f"{head.where} ends with position {head.last_position}, and the entry there has"
+            f" {position}: positions were renumbered"
+        )
+        part.findings.append(Finding("reordered", "tree head", detail, last, last, position))
 
 
 def _check_stored_head(part: Part, head: Head, keys: Sequence[VerifierKey]) -> None:
@@ -1021,7 +1046,8 @@ class JournalCheck:
         self.stacks = {name: PeakStack() for name in ("tile", "entries", "upper")}
         self.upper: list[list[bytes]] = []  # the open tile of each level above 0
         self.matched = {"tile": 0, "entries": 0, "upper": 0}  # heads that each tree agrees with
-        self.failed: list[tuple[int, int, str, str]] = []  # size, number, role, where
+        # Heads that the tiles do not lead to: size, number, role, where, whether the entries do.
+        self.failed: list[tuple[int, int, str, str, bool]] = []
         self.agreed_size = 0  # of the largest head that the tiles lead to
         self.leaves: list[Leaf] = []
         self.suspects: list[int] = []  # blocks that the level above does not know
@@ -1038,7 +1064,7 @@ class JournalCheck:
     def to_state(self) -> dict[str, Any]:
         """Return the state as JSON."""
         return {
-            "gatebook_verify_state": VERSION,
+            "gatebook_verify_state": STATE_VERSION,
             "next_index": self.next_index,
             "stacks": {
                 name: [stack.blocks, [peak.hex() for peak in stack.peaks]]
@@ -1068,7 +1094,7 @@ class JournalCheck:
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from a saved state. Raises Unusable."""
         try:
-            if state["gatebook_verify_state"] != VERSION:
+            if state["gatebook_verify_state"] != STATE_VERSION:
                 raise ValueError
             self.next_index = int(state["next_index"])
             self.stacks = {
@@ -1147,7 +1173,8 @@ class JournalCheck:
         offset = number % BLOCK * 32
         above = tiles.get(number // BLOCK, b"")[offset : offset + 32]
         self.stacks["upper"].push_block(above if len(above) == 32 else block.of_tile)
-        if len(above) == 32 and above != block.of_tile:
+        # Where the level above agrees with the entries, the leaves that differ are named.
+        if len(above) == 32 and above not in (block.of_tile, block.of_entries):
             self.suspects.append(number)
         self._push_upper(1, number, block.of_tile)
 
@@ -1190,14 +1217,16 @@ class JournalCheck:
         head = partial.head
         self.heads_read += head.role == "database"
         is_full = head.size % BLOCK == 0
+        entries_lead = False
         for name, stack in self.stacks.items():
             rest = partial.of_entries if name == "entries" else partial.of_tile
             if fold_peaks([*stack.peaks, *([] if is_full else rest)]) == head.root:
                 self.matched[name] += 1
+                entries_lead = entries_lead or name == "entries"
                 if name == "tile":
                     self.agreed_size = max(self.agreed_size, head.size)
                     return
-        self.failed.append((head.size, head.number, head.role, head.where))
+        self.failed.append((head.size, head.number, head.role, head.where, entries_lead))
 
     def _add_times(self, part: Part) -> None:
         """Name entries that claim to be much older than entries sealed before them."""
@@ -1252,7 +1281,8 @@ class JournalCheck:
                     Finding(
                         "modified",
                         "tile",
-                        f"tile 0/{leaf.index // BLOCK} has another hash than its sealed entry",
+                        f"tile 0/{leaf.index // BLOCK} has another hash than its sealed entry; the"
+                        " entry is intact, and the tree heads agree with it",
                         leaf.index,
                         leaf.index,
                         leaf.position,
@@ -1285,10 +1315,14 @@ class JournalCheck:
         self._conclude_forks(truth)
 
     def _conclude_forks(self, truth: str) -> None:
-        """Report the heads that no tree leads to; those of the database together."""
-        stored = sorted(row for row in self.failed if row[2] == "database")
+        """Report the heads that no tree leads to; those of the database together.
+
+        Where the entries lead to a head, its history is intact, and only tiles were changed.
+        """
+        forks = [row for row in self.failed if truth != "entries" or not row[4]]
+        stored = sorted(row for row in forks if row[2] == "database")
         if stored:
-            size, number, _, _ = stored[0]
+            size, number = stored[0][:2]
             more = f" and {len(stored) - 1} more" if len(stored) > 1 else ""
             self.report.add(
                 Finding(
@@ -1300,7 +1334,7 @@ class JournalCheck:
                 ),
                 len(stored),
             )
-        for size, _, role, where in sorted(self.failed):
+        for size, _, role, where, _ in sorted(forks):
             if role != "database":
                 self.report.add(
                     Finding(
@@ -1457,6 +1491,7 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
     finally:
         progress.clear()
     check.finish(size, beyond)
+    _check_kept_heads(check, outside, origin)
     _check_places(check, size, report)
     _check_tail(database, options, report)
     _check_sequences(database, report)
@@ -1534,6 +1569,22 @@ def _check_head_times(
         for after in database.heads("WHERE size > ? ORDER BY id", (head.size,)):
             if after.signed_at_us and after.signed_at_us < head.signed_at_us - LATE_US:
                 _add_early_head(report, after, head.signed_at_us, f"smaller {head.where}")
+
+
+def _check_kept_heads(check: JournalCheck, outside: Sequence[Head], origin: str) -> None:
+    """Name heads that were kept outside, agree with the tree, and are in the database no more."""
+    failed = {(row[0], row[3]) for row in check.failed}
+    lost = {
+        head.signed: head
+        for head in outside
+        if head.origin == origin and (head.size, head.where) not in failed
+    }
+    for head in _read_all_heads(check.database, -1) if lost else ():
+        lost.pop(head.signed, None)
+    for head in lost.values():
+        detail = f"{head.where} ({head.size} entries) is not among the tree heads of the database"
+        detail += ": heads were deleted, or an old backup was restored"
+        check.report.add(Finding("missing", "tree head", detail))
 
 
 def _add_early_head(report: Report, head: Head, other_us: int, other: str) -> None:
@@ -2027,6 +2078,12 @@ def _verify_document_entry(
         report.add(Finding("modified", "body", detail, index, index, position, kind))
     elif index in unrecorded:
         detail = "the file names an erasure, but no entry in it records that it was executed"
+        recorded_by = erased[index].get("recorded_by")
+        if erased[index].get("by") is None and isinstance(recorded_by, int):
+            detail = (
+                f"the file says that entry {recorded_by} records its erasure, which no tree head"
+                " covered at the export: export it again"
+            )
         report.add(Finding("missing", "body", detail, index, index, position, kind))
     elif index in erased:
         detail = "the body was erased, as an entry records"

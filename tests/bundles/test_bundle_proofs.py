@@ -10,7 +10,11 @@ import orjson
 import pytest
 from django.core.management import CommandError, call_command
 
+from approvals.models import Exemption
+from db.clock import now_us
 from investigation.bundles import zip_writer
+from journal import erasures
+from journal.models import Entry
 from proofs import signing_keys
 from proofs.signed_note import format_verifier_key
 from proofs.verifier import gatebook_verify
@@ -124,3 +128,26 @@ def test_entries_that_wait_for_their_seal_are_counted(origin: Origin, tmp_path: 
     report, _ = gatebook_verify.verify_bundle(path, ())
     assert report.counts["unsealed_tail"] == 1
     assert not report.is_broken
+
+
+def test_a_bundle_proves_an_erasure_that_another_part_of_the_journal_records(
+    origin: Origin, tmp_path: Path
+) -> None:
+    """The reason of an exemption is erased after the last entry of the session was sealed."""
+    seal_entries()
+    path = tmp_path / "erased.zip"
+    requested = Entry.objects.get(position=Exemption.objects.get().opened_position)
+    erasures.erase_body(
+        requested.project, requested.position, reason="ticket 9", actor="p_1", now_us=now_us()
+    )
+    path.write_bytes(origin.export())
+    report, _ = gatebook_verify.verify_bundle(path, ())
+    [missing] = [row for row in report.findings if row.finding == "missing"]
+    erasing = Entry.objects.filter(kind="erasure.executed").latest("position")
+    assert f"entry {erasing.position} records its erasure" in missing.detail
+    assert "export it again" in missing.detail
+    seal_entries()
+    path.write_bytes(origin.export())
+    report, _ = gatebook_verify.verify_bundle(path, ())
+    assert "missing" not in report.counts, report.findings
+    assert report.counts["erased"] == 2

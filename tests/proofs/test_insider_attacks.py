@@ -13,7 +13,7 @@ from django.db import transaction
 from db.ids import new_uuid7
 from journal import entries, erasures
 from journal.models import Entry
-from proofs.models import TreeHead
+from proofs.models import Tile, TreeHead
 from proofs.signed_note import format_head_text, sign_note
 from tests.journal.drafts import NOW_US, draft, new_project
 from tests.proofs.sealing import KEY, keep_head, reseal_entries, seal_entries, verify_here
@@ -128,6 +128,13 @@ def cut_tile() -> None:
     run('UPDATE proofs_tile SET hashes = substr(hashes, 1, 32) WHERE level = 0 AND "index" = 1')
 
 
+def flip_tile() -> None:
+    """Change one byte of a hash in the tile of the leaves; every entry is intact."""
+    hashes = bytearray(Tile.objects.get(level=0, index=0).hashes)
+    hashes[7 * 32] ^= 1
+    run('UPDATE proofs_tile SET hashes = %s WHERE level = 0 AND "index" = 0', bytes(hashes))
+
+
 def forget_tail() -> None:
     """Forget where the newest entries are in the tree, so that they look unsealed."""
     run("DELETE FROM proofs_sealedentry WHERE log_index >= 290")
@@ -189,14 +196,16 @@ def rewrite_and_drop_receipts() -> None:
     reseal_entries(KEY)
 
 
+# The signed text of a head has the position of its last entry.
+RENUMBERED: Final[set[Place]] = {("reordered", "tree head", at, at) for at in (99, 255, 299)}
 TAIL: Final[Place] = ("unsealed_tail", "entry", None, None)
 CHANGED: Final[Place] = ("modified", "entry", 7, 7)
 GONE: Final[Place] = ("missing", "body", 7, 7)
 UNTRUSTED: Final[Place] = ("modified", "tree head", None, None)
 FORKED: Final[Place] = ("fork", "tree head", 0, 299)
-NOTHING: Final[set[Place]] = set()
 # What a kept head and an anchor add where the database alone looks whole.
 OUTSIDE: Final[set[Place]] = {FORKED, ("anchor_mismatch", "tree head", 0, 299)}
+LOST: Final[set[Place]] = {("missing", "tree head", None, None)}
 # Title, the attack, and what the verifier names.
 ATTACKS: Final[tuple[tuple[str, Callable[[], None], set[Place]], ...]] = (
     (
@@ -247,9 +256,9 @@ ATTACKS: Final[tuple[tuple[str, Callable[[], None], set[Place]], ...]] = (
     ("leave an entry unsealed", add_unsealed, {TAIL}),
     ("write the tail again from an older tree", unseal_tail, OUTSIDE),
     ("rewrite all and drop the receipts", rewrite_and_drop_receipts, OUTSIDE),
-    # Positions are not sealed, and a head proves all of those before it.
-    ("renumber all positions", renumber, NOTHING),
-    ("delete the newest heads", delete_heads, NOTHING),
+    ("renumber all positions", renumber, RENUMBERED),
+    ("delete the newest heads", delete_heads, LOST),
+    ("flip a byte of a tile", flip_tile, {("modified", "tile", 7, 7)}),
 )
 
 
@@ -259,8 +268,9 @@ def test_every_attack_is_named(head: TreeHead) -> None:
     for title, attack, expected in ATTACKS:
         with transaction.atomic():
             attack()
-            shown = list_places(verify_here([kept, anchored] if expected is OUTSIDE else []))
-            if expected is OUTSIDE and list_places(verify_here()):
+            is_outside = expected in (OUTSIDE, LOST)
+            shown = list_places(verify_here([kept, anchored] if is_outside else []))
+            if is_outside and list_places(verify_here()):
                 wrong.append(f"{title}: the database alone names it")
             transaction.set_rollback(True)
         if set(shown) != expected:

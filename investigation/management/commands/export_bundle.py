@@ -11,6 +11,8 @@ from accounts.management.project_option import add_project_option, require_proje
 from db.errors import ChangeRefused
 from display import handles
 from investigation.bundles import export as bundles_export
+from proofs import sealer
+from proofs.signing_keys import SealKeyError
 
 
 class Command(BaseCommand):
@@ -31,6 +33,13 @@ class Command(BaseCommand):
         )
         add_project_option(parser)
 
+    def _seal_entries(self) -> None:
+        """Seal what waits, so that the bundle proves its newest entries and erasures."""
+        try:
+            sealer.seal_backlog()
+        except (SealKeyError, sealer.SealLagError) as error:
+            self.stderr.write(f"Entries that are not sealed yet have no proof: {error}")
+
     def handle(self, *args: Any, **options: Any) -> str:
         project = require_project(options["project"])
         session = handles.find_session(project, options["session"])
@@ -42,6 +51,7 @@ class Command(BaseCommand):
         folder = out.parent if out is not None else Path.cwd()
         if not folder.is_dir():
             raise CommandError(f"The folder {folder} does not exist. Create it first.")
+        self._seal_entries()
         try:
             export = bundles_export.export_session(session, folder=folder)
         except ChangeRefused as refusal:

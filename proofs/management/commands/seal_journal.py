@@ -26,25 +26,13 @@ class Command(BaseCommand):
         started = load_tree_end().size
         try:
             if follow is None:
-                self._seal_backlog()
+                sealer.seal_backlog()
             else:
                 self.stdout.write(f"Sealing for {follow:g} s.")
                 self.stdout.flush()
                 sealer.run_sealer(threading.Event(), follow, math.inf)
-            # No job may follow that signs a head ten seconds later.
-            tree_heads.sign_due_head(grown_every_us=0)
+                tree_heads.sign_due_head(grown_every_us=0)
         except (SealKeyError, sealer.SealLagError) as error:
             raise CommandError(str(error)) from error
         size = load_tree_end().size
         self.stdout.write(f"{size - started} entries sealed; the tree has {size}.")
-
-    def _seal_backlog(self) -> None:
-        """Seal until nothing waits. Raises SealLagError where entries wait for a transaction."""
-        while True:
-            size = load_tree_end().size
-            try:
-                if not sealer.seal_and_record():
-                    return
-            except sealer.SealLagError:
-                if load_tree_end().size == size:
-                    raise
