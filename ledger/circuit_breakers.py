@@ -5,13 +5,14 @@ with a declared breaker. Only planning is paused: a permitted effect may be disp
 outcome is accepted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from db.ids import new_uuid7
 from db.jobs import CLOCK_STEP_US
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from ledger import refusals
 from ledger.models import Breaker
@@ -131,6 +132,11 @@ def _pause_end(breaker: Breaker, until_us: int | None, now_us: int) -> int:
 def delete_breakers(project: UUID, tools: Iterable[str]) -> None:
     """Delete the counts of tools that no longer have a breaker."""
     Breaker.objects.filter(project=project, tool__in=list(tools)).delete()
+
+
+def restore_breakers(changes: Sequence[RowChange]) -> None:
+    """Restore breakers to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Breaker, changes)
 
 
 def load_breaker_states(project: UUID, now_us: int) -> dict[str, BreakerState]:

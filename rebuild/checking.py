@@ -17,9 +17,9 @@ from db import triggers
 from db.clock import now_us
 from db.ids import new_uuid7
 from journal import entries
-from rebuild import batches
+from rebuild import batches, imported_comparison
 from rebuild.registry import RebuildBatch, RowCheck, Unit, list_row_checks
-from rebuild.row_comparison import RowDifference, TableComparison, compare_batch
+from rebuild.row_comparison import NOT_RESTORED, RowDifference, TableComparison, compare_batch
 from rebuild.snapshots import read_one_snapshot
 
 REBUILT: Final = "integrity.rebuilt"
@@ -53,7 +53,7 @@ class DifferingBatches:
 
     def add(self, result: BatchResult) -> None:
         """Remember the part of a batch that differs."""
-        differs = any(difference.kind != "unreadable" for difference in result.differences)
+        differs = any(difference.kind not in NOT_RESTORED for difference in result.differences)
         if differs:
             sessions = self.parts.setdefault((result.unit, result.batch.project), set())
             named = {difference.session for difference in result.differences}
@@ -81,26 +81,36 @@ def check_batches(
     for unit, batch in batches.list_batches(project, after):
         checks = select_checks(unit, tables)
         if unit == "session" and batch.project in archives:
-            yield _count_imported(batch, checks)
+            yield compare_imported_batch(batch, tables)
         elif batch.project is not None and batch.project.int in SAMPLE_IDS:
-            yield _count_imported(batch, checks, MADE_UP)
+            yield _count_made_up(batch, checks)
         elif checks:
             for part in batches.split_batch(batch):
                 yield from _check_batch(unit, part, _select_part(part, checks))
 
 
-IMPORTED: Final = "imported from a bundle: its history is in another Gatebook"
-
-
 MADE_UP: Final = "of a sample project: its rows have made-up times, its journal the real ones"
 
 
-def _count_imported(
-    batch: RebuildBatch, checks: Sequence[RowCheck], reason: str = IMPORTED
-) -> BatchResult:
-    """Count the rows of an archive or of a sample, which the journal does not give."""
-    counts = {(check.table, "*", reason): check.select(batch).count() for check in checks}
+def _count_made_up(batch: RebuildBatch, checks: Sequence[RowCheck]) -> BatchResult:
+    """Count the rows of a sample, which the journal does not give."""
+    counts = {(check.table, "*", MADE_UP): check.select(batch).count() for check in checks}
     return BatchResult("session", batch, Counter(), (), +Counter(counts))
+
+
+def compare_imported_batch(batch: RebuildBatch, tables: Sequence[str]) -> BatchResult:
+    """Compare the rows of imported sessions with the digests of their imports' entries."""
+    comparison = imported_comparison.compare_imported_rows(batch, tables)
+    if comparison.differences:
+        with read_one_snapshot():
+            comparison = imported_comparison.compare_imported_rows(batch, tables)
+    return BatchResult(
+        "session",
+        batch,
+        comparison.rows,
+        tuple(comparison.differences),
+        comparison.unknown,
+    )
 
 
 def _check_batch(

@@ -28,6 +28,7 @@ class ProjectEntry:
     kind: str
     subject: UUID | None
     session: UUID | None
+    effect: UUID | None
     actor: str
     received_us: int
     facts: Mapping[str, Any]
@@ -70,7 +71,8 @@ def _read_entries(project: UUID, kinds: Sequence[str]) -> Iterator[ProjectEntry]
     rows = Entry.objects.filter(
         IS_OF_A_RARE_KIND, project=project, kind__in=kinds, lane="system"
     ).order_by("position")
-    names = ("position", "event_id", "kind", "subject", "session", "actor", "received_us", "facts")
+    names = ("position", "event_id", "kind", "subject", "session", "effect", "actor")
+    names += ("received_us", "facts")
     stored = list(rows.values_list(*names, "body_commit"))
     for start in range(0, len(stored), _BODIES_AT_ONCE):
         part = stored[start : start + _BODIES_AT_ONCE]

@@ -10,8 +10,10 @@ from db.row_changes import RowChange
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck
 
 # A row differs in columns, is missing though the journal gives it, or is there though it does not;
-# or entries are not of a form that any version of Gatebook wrote.
-Kind = Literal["changed", "missing", "added", "unreadable"]
+# or entries are not of a form that any version of Gatebook wrote; or rows of a bundle are not those
+# that were imported. The last two cannot be restored.
+Kind = Literal["changed", "missing", "added", "unreadable", "imported"]
+NOT_RESTORED: Final = ("unreadable", "imported")
 _SESSION_COLUMNS: Final = ("session_id", "session")
 _NOT_A_COLUMN: Final = object()
 

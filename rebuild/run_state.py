@@ -10,6 +10,7 @@ import orjson
 
 from rebuild.batches import NO_SESSION
 from rebuild.checking import BatchResult, DifferingBatches, difference_to_json
+from rebuild.row_comparison import NOT_RESTORED
 
 MAX_KEPT_DIFFERENCES: Final = 1_000  # differences that are listed; all are counted
 
@@ -23,6 +24,7 @@ class RunState:
     rows: Counter[str] = field(default_factory=Counter)
     differences: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
+    not_restored: int = 0  # differences of a kind that no run restores
     unknown: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     differing: DifferingBatches = field(default_factory=DifferingBatches)
 
@@ -30,6 +32,8 @@ class RunState:
         """Add the result of a batch."""
         self.rows += result.rows
         self.count += len(result.differences)
+        kinds = [difference.kind for difference in result.differences]
+        self.not_restored += sum(kind in NOT_RESTORED for kind in kinds)
         room = MAX_KEPT_DIFFERENCES - len(self.differences)
         self.differences += map(difference_to_json, result.differences[:room])
         self.unknown += result.unknown
@@ -44,6 +48,7 @@ class RunState:
             "rows": self.rows,
             "differences": self.differences,
             "count": self.count,
+            "not_restored": self.not_restored,
             "unknown": [[*key, number] for key, number in self.unknown.items()],
             "differing": [
                 [unit, project, sorted(sessions)]
@@ -64,6 +69,7 @@ def load_run_state(path: Path, scope: str) -> RunState | None:
         return None
     state = RunState(scope, UUID(document["after"]), Counter(document["rows"]))
     state.differences, state.count = document["differences"], document["count"]
+    state.not_restored = document["not_restored"]
     state.unknown = Counter({(a, b, c): number for a, b, c, number in document["unknown"]})
     state.differing.parts = {
         (unit, project and UUID(project)): {UUID(session) for session in sessions}

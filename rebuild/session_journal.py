@@ -15,7 +15,9 @@ from db import long_numbers, raw_sql
 from investigation.history.past_entries import PastEntry
 from journal.entries import compute_commitment
 from journal.imported_entries import is_imported_source
+from journal.models import Erasure
 from ledger.store.effect_rows import to_uuid
+from rebuild.project_journal import is_archive
 from rebuild.registry import RebuildBatch
 
 ERASED: Final = "its body was erased"
@@ -43,6 +45,23 @@ _ERASED: Final = (
 )
 
 
+# What agents do outside of any session.
+SESSIONLESS_KINDS: Final = (
+    "capacity.reported",
+    "lease.acquired",
+    "lease.lost",
+    "lease.released",
+    "message.read",
+    "message.sent",
+)
+_SESSIONLESS: Final = (
+    f"SELECT {_COLUMNS} FROM journal_entry LEFT JOIN journal_body ON entry_id = position"
+    " WHERE project = %s AND session IS NULL AND lane <> 'claim' AND kind IN"
+    f" ({', '.join(repr(kind) for kind in SESSIONLESS_KINDS)}) AND NOT (kind IN ('effect.planned',"
+    " 'effect.dispatched', 'effect.acknowledged', 'effect.failed')) ORDER BY position"
+)
+
+
 class SessionJournal:
     """The entries of one session in the order of the journal, but claims."""
 
@@ -54,14 +73,7 @@ class SessionJournal:
         *,
         is_rest: bool = False,
     ) -> None:
-        self.project = project
-        self.session = session
-        self.entries: list[PastEntry] = []
-        self._texts: dict[int, str] = {}
-        self._claimed_sources: dict[int, str] = {}
-        self._imported: set[int] = set()
-        self._without_text: list[int] = []
-        self._erased: set[int] | None = None
+        self._start(project, session)
         condition, parameters = "", [raw_sql.vendor_id(session)]
         if is_rest:
             condition = _REST
@@ -70,6 +82,16 @@ class SessionJournal:
             condition = f" AND (effect IS NULL OR effect IN ({marks}))"
             parameters += [raw_sql.vendor_id(effect) for effect in sorted(effects)]
         self._read(raw_sql.fetch_rows(_SELECT.replace("{part}", condition), parameters))
+
+    def _start(self, project: UUID, session: UUID) -> None:
+        self.project = project
+        self.session = session
+        self.entries: list[PastEntry] = []
+        self._texts: dict[int, str] = {}
+        self._claimed_sources: dict[int, str] = {}
+        self._imported: set[int] = set()
+        self._without_text: list[int] = []
+        self._erased: set[int] | None = None
 
     def _read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for row in rows:
@@ -117,9 +139,12 @@ class SessionJournal:
     def explain_missing_body(self, position: int) -> str:
         """Return why the body of an entry cannot be read."""
         if self._erased is None:
-            rows = raw_sql.fetch_rows(_ERASED, [raw_sql.vendor_id(self.session)])
-            self._erased = {int(row[0]) for row in rows}
+            self._erased = self._load_erased()
         return ERASED if position in self._erased else CHANGED
+
+    def _load_erased(self) -> set[int]:
+        rows = raw_sql.fetch_rows(_ERASED, [raw_sql.vendor_id(self.session)])
+        return {int(row[0]) for row in rows}
 
     def build_origin(self, entry: PastEntry) -> Origin:
         """Return the origin of an agent's entry, as the fold of the session's tables takes it."""
@@ -137,6 +162,29 @@ class SessionJournal:
             producer_seq=entry.producer_seq,
             lease_epoch=entry.lease_epoch,
         )
+
+
+class SessionlessJournal(SessionJournal):
+    """A project's entries of agents outside of any session."""
+
+    def __init__(self, project: UUID) -> None:
+        self._start(project, UUID(int=0))
+        self._read(raw_sql.fetch_rows(_SESSIONLESS, [raw_sql.vendor_id(project)]))
+
+    def _load_erased(self) -> set[int]:
+        rows = Erasure.objects.filter(entry__in=self._without_text)
+        return set(rows.values_list("entry", flat=True))
+
+
+def list_agent_journals(batch: RebuildBatch) -> list[SessionJournal]:
+    """Return the journals of the batch: of its sessions, or of its project outside of sessions."""
+    if batch.sessions:
+        return list(load_session_journals(batch).values())
+    if batch.project is None or is_archive(batch):
+        return []
+    if "sessionless" not in batch.cache:
+        batch.cache["sessionless"] = SessionlessJournal(batch.project)
+    return [batch.cache["sessionless"]]
 
 
 def load_session_journals(batch: RebuildBatch) -> dict[UUID, SessionJournal]:

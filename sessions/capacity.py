@@ -4,6 +4,7 @@ Only new plans are throttled. Dispatching an approved effect, reporting an outco
 always work.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from django.db.models import Q
 
 from accounts.origin import Origin
 from db.jobs import CLOCK_STEP_US
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from sessions.models import Capacity
 
@@ -51,7 +53,7 @@ def record_capacity(
     origin: Origin, session: UUID | None, values: dict[str, int | None]
 ) -> Capacity:
     """Store a report; `values` has CAPACITY_FIELDS, or None. Raises RepeatedKey."""
-    pace = _throttle_window(values, origin.received_us)
+    pace = compute_throttle_window(values, origin.received_us)
     facts: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if pace is not None:
         facts["paced"] = pace[0]
@@ -78,7 +80,14 @@ def record_capacity(
     return row
 
 
-def _throttle_window(values: dict[str, int | None], now_us: int) -> tuple[str, int, int] | None:
+def restore_capacity(changes: Sequence[RowChange]) -> None:
+    """Restore reports to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Capacity, changes)
+
+
+def compute_throttle_window(
+    values: Mapping[str, int | None], now_us: int
+) -> tuple[str, int, int] | None:
     """Return why, from when and until when (µs) a report throttles plans, or None.
 
     It may begin later, because the reported time runs out.

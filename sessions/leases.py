@@ -20,6 +20,7 @@ from db import clock, raw_sql
 from db.clock import now_us
 from db.fields import DatabaseNow
 from db.raw_sql import read_uuid, vendor_id
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, AppendResult, AppendStatus, Draft
 from sessions import sessions
@@ -444,6 +445,11 @@ def record_silence_ends(
         for heartbeat in ended
     ]
     entries.append_entries(drafts, received_us)
+
+
+def restore_leases(changes: Sequence[RowChange]) -> None:
+    """Restore leases to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Lease, changes)
 
 
 def _lock_lease(lease: UUID) -> Lease | None:

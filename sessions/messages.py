@@ -20,6 +20,7 @@ from accounts.people import ensure_pseudonym
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import derive_uuid
+from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, AppendStatus, Draft
 from journal.models import Body
@@ -66,7 +67,7 @@ def send_agent_message(
         session_id=session,
         from_agent_id=origin.agent,
         in_reply_to_id=in_reply_to,
-        size=_text_size(subject, body),
+        size=measure_message(subject, body),
         opened_position=position,
         sent_at_us=origin.received_us,
     )
@@ -143,7 +144,7 @@ def _send_without_token(
         recipient=recipient,
         session=session,
         from_user=user,
-        size=_text_size(content["subject"], content["body"]),
+        size=measure_message(content["subject"], content["body"]),
         opened_position=appended.position,
         sent_at_us=received_us,
     )
@@ -321,6 +322,16 @@ def load_read_times(agent: UUID, rows: Sequence[Message]) -> dict[UUID, int]:
     return times
 
 
+def restore_messages(changes: Sequence[RowChange]) -> None:
+    """Restore messages to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Message, changes)
+
+
+def restore_message_reads(changes: Sequence[RowChange]) -> None:
+    """Restore who read messages to all, to what the journal gives (manage.py rebuild)."""
+    write_row_changes(MessageRead, changes)
+
+
 def _message_facts(recipient: Agent | None, in_reply_to: UUID | None) -> str:
     facts = {"box": recipient.id.hex if recipient else SHARED_INBOX}
     if in_reply_to is not None:
@@ -332,7 +343,7 @@ def _read_facts(agent: UUID) -> str:
     return orjson.dumps({"agent": agent.hex}).decode()
 
 
-def _text_size(subject: str, body: str) -> int:
+def measure_message(subject: str, body: str) -> int:
     return len(subject.encode("utf-8", "surrogatepass")) + len(
         body.encode("utf-8", "surrogatepass")
     )

@@ -25,6 +25,7 @@ from importers.bundles import checksums, target_archive, validate, zip_reader
 from importers.bundles.target_archive import TargetArchive
 from importers.bundles.zip_reader import OpenBundle
 from investigation.bundles import imported_gates as bundles_imported
+from investigation.bundles import imported_rows
 from investigation.bundles.schema import EXPORTED_COLUMNS, POSITION_COLUMNS, UNMAPPED_PARTS
 from investigation.models import ImportedBundle, ImportedGate
 from journal import entries, erasures
@@ -373,19 +374,6 @@ class _Import:
         """Store gates, other data without a table, and the import's journal entry."""
         document, sha256 = self.opened.document, self.opened.sha256
         origin, cut = document["origin"], document["cut"]
-        position = record_admin_entry(
-            self.project.id,
-            BUNDLE_IMPORTED,
-            actor=entries.SYSTEM_SOURCE,
-            subject=self.session,
-            facts={
-                "sha256": sha256,
-                "version": document["version"],
-                "cut": cut["position"],
-                "origin": origin["session"],
-            },
-            words={"project": origin["project_name"], "handle": origin["handle"]},
-        )
         exemptions = [
             source_row | {"opened_position": self.positions[source_row["opened_position"]]}
             for source_row in document["exemptions"]
@@ -399,7 +387,7 @@ class _Import:
             cut_position=cut["position"],
             cut_us=cut["at_us"],
             imported_us=self.now,
-            position=position,
+            position=0,
         )
         gates = []
         for source_row in document["gates"]:
@@ -427,6 +415,21 @@ class _Import:
                 )
             )
         bundles_imported.store_import(bundle, gates)
+        position = record_admin_entry(
+            self.project.id,
+            BUNDLE_IMPORTED,
+            actor=entries.SYSTEM_SOURCE,
+            subject=self.session,
+            facts={
+                "sha256": sha256,
+                "version": document["version"],
+                "cut": cut["position"],
+                "origin": origin["session"],
+                "rows": imported_rows.digest_imported_rows(self.session),
+            },
+            words={"project": origin["project_name"], "handle": origin["handle"]},
+        )
+        bundles_imported.set_import_position(bundle, position)
         return bundle
 
 

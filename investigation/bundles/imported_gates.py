@@ -26,6 +26,12 @@ def store_import(bundle: ImportedBundle, gates: Sequence[ImportedGate]) -> None:
     ImportedGate.objects.bulk_create(gates, batch_size=500)
 
 
+def set_import_position(bundle: ImportedBundle, position: int) -> None:
+    """Set the position of the import's entry, which has the digests of what was stored."""
+    bundle.position = position
+    bundle.save(update_fields=["position"])
+
+
 def bundle_of_session(session: Session) -> ImportedBundle | None:
     """Return the bundle of an imported session; None for other sessions."""
     return ImportedBundle.objects.filter(session=session).first()

@@ -5,7 +5,10 @@ from rebuild.checks import (
     decision_checks,
     effect_checks,
     gate_checks,
+    lease_checks,
+    message_checks,
     session_checks,
+    setting_checks,
     working_state_checks,
 )
 
@@ -13,8 +16,11 @@ from rebuild.checks import (
 def register_row_checks() -> None:
     """Register every check, the tables that others refer to first."""
     account_checks.register_account_checks()
+    setting_checks.register_setting_checks()
     session_checks.register_session_checks()
     working_state_checks.register_working_state_checks()
     decision_checks.register_decision_checks()
     effect_checks.register_effect_checks()
     gate_checks.register_gate_checks()
+    lease_checks.register_lease_checks()
+    message_checks.register_message_checks()

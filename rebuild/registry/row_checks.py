@@ -84,19 +84,20 @@ class RowCheck:
         return tuple(field.attname for field in fields if field.attname not in self.uncomputed)
 
 
-_checks: Final[dict[str, RowCheck]] = {}
+_checks: Final[dict[tuple[str, Unit], RowCheck]] = {}
 
 
 def register_row_check(table: str, check: RowCheck) -> None:
     """Register the check of `table`, after those of the tables that its rows refer to.
 
-    Raises ValueError for another table than the check's own, and for a second check of a table.
+    A table may have a check of each unit, for different rows. Raises ValueError for another table
+    than the check's own, and for a second check of its rows.
     """
     if table != check.table:
         raise ValueError(f"The check is of {check.table}, not of {table}.")
-    if _checks.get(table, check) is not check:
+    if _checks.get((table, check.unit), check) is not check:
         raise ValueError(f"{table} has a check already.")
-    _checks[table] = check
+    _checks[table, check.unit] = check
 
 
 def list_row_checks(unit: Unit | None = None) -> list[RowCheck]:

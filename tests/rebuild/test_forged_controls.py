@@ -3,24 +3,32 @@
 from typing import Final
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import transaction
+from pytest_django import Settings
 
 from accounts import agents, invitations, people, repositories, teams, tokens
-from accounts.models import AgentToken, Invitation, Person
+from accounts.models import AgentToken, Invitation
 from approvals import exemptions, review_settings
 from approvals.gates import comments
 from approvals.gates.statuses import US
 from db.clock import now_us
+from erasure import erasure_requests
+from hooks.repositories import agent_identities, sources
 from journal import erasures
 from journal.models import Entry
 from ledger import stops
-from ledger.tools import registry
+from ledger.tools import cache, registry
 from ledger.tools.tools_yaml import ToolDeclaration
+from monitoring.stuck import rule_limits
+from notifications import channels
 from rebuild import batches, checking
+from sessions.models import Session
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.rebuild.test_forged_rows import Forgery, forge, run
 from tests.rebuild.test_rebuilt_stories import list_differences
+from tests.rows_with_entries import mark_own_password
 
 pytestmark = pytest.mark.django_db
 
@@ -88,6 +96,71 @@ FORGERIES: Final = (
         {("changed", "approvals_activation", "mode")},
     ),
     Forgery(
+        (
+            "UPDATE notifications_notificationchannel SET violations = FALSE, target = 'x@y.example'"
+            " WHERE kind = 'email'",
+        ),
+        {
+            ("changed", "notifications_notificationchannel", "violations"),
+            ("changed", "notifications_notificationchannel", "target"),
+        },
+    ),
+    Forgery(
+        ("DELETE FROM notifications_notificationchannel WHERE kind = 'slack'",),
+        {("missing", "notifications_notificationchannel", "")},
+    ),
+    Forgery(
+        ("UPDATE accounts_person SET password_is_own = TRUE WHERE NOT password_is_own",),
+        {("changed", "accounts_person", "password_is_own")},
+    ),
+    Forgery(
+        (
+            "UPDATE hooks_codehostsource SET secret_generation = 1, previous_until_us = NULL",
+            "UPDATE hooks_agentidentity SET value = 'other-bot'",
+        ),
+        {
+            ("changed", "hooks_codehostsource", "secret_generation"),
+            ("changed", "hooks_codehostsource", "previous_until_us"),
+            ("changed", "hooks_agentidentity", "value"),
+        },
+    ),
+    Forgery(
+        ("DELETE FROM hooks_agentidentity", "DELETE FROM monitoring_stucklimit"),
+        {("missing", "hooks_agentidentity", ""), ("missing", "monitoring_stucklimit", "")},
+    ),
+    Forgery(
+        (
+            "UPDATE erasure_legalhold SET released_by_id = set_by_id, released_at_us = 7"
+            " WHERE kind = 'session'",
+            "UPDATE erasure_legalhold SET words = '[\"other\"]' WHERE kind = 'words'",
+        ),
+        {
+            ("changed", "erasure_legalhold", "released_by_id"),
+            ("changed", "erasure_legalhold", "released_at_us"),
+            ("changed", "erasure_legalhold", "words"),
+        },
+    ),
+    Forgery(
+        (
+            "DELETE FROM agent_sessions_message",
+            "UPDATE agent_sessions_lease SET released_at_us = NULL WHERE kind = 'resource'",
+            "DELETE FROM agent_sessions_capacity",
+        ),
+        {
+            ("missing", "agent_sessions_message", ""),
+            ("changed", "agent_sessions_lease", "released_at_us"),
+            ("missing", "agent_sessions_capacity", ""),
+        },
+    ),
+    Forgery(
+        ("UPDATE ledger_breaker SET opened_at_us = NULL, until_us = NULL",),
+        {("changed", "ledger_breaker", "opened_at_us"), ("changed", "ledger_breaker", "until_us")},
+    ),
+    Forgery(
+        ("UPDATE ledger_breaker SET tool = 'git.push'",),
+        {("added", "ledger_breaker", ""), ("missing", "ledger_breaker", "")},
+    ),
+    Forgery(
         ("UPDATE approvals_policyset SET text = 'name: x' WHERE name = 'basic'",),
         {("changed", "approvals_policyset", "text")},
     ),
@@ -114,7 +187,7 @@ def furnish(inbox: InboxScenario) -> None:
         agents.set_agent_charter(agent, "Runs at night.", version=0, actor="gatebook")
         for name in ("eve", "zoe"):
             invitations.invite_person(inbox.project, name, "viewer", actor="gatebook")
-        Person.objects.filter(user__username="zoe").update(password_is_own=True)
+        mark_own_password(User.objects.get(username="zoe"))
         joined = Invitation.objects.get(user__username="zoe")
         invitations.accept_invitation(joined.id, joined.user)
         teams.add_team_member(team, organization.members["reviewer"])
@@ -144,8 +217,66 @@ def furnish(inbox: InboxScenario) -> None:
         stops.set_stop(inbox.project, "tool", "deploy", "it deploys too much", person)
 
 
-def test_every_forged_control_is_named_and_restored(inbox: InboxScenario) -> None:
+def furnish_settings(inbox: InboxScenario) -> None:
+    """Write the settings that decide who hears, which events count, and what is held."""
+    administrator, agent = inbox.user("administrator"), inbox.organization.agent
+    with transaction.atomic():
+        channels.add_channel(
+            inbox.project, "email", "team@example.org", administrator, violations=True
+        )
+        slack = channels.add_channel(
+            inbox.project,
+            "slack",
+            "https://hooks.example.org/services/T0/B0/0123456789abcdef",
+            administrator,
+        )
+        channels.update_channel(slack, administrator, stuck=True)
+        people.reset_member_password(inbox.person("grace"), administrator, actor="p_1")
+        source = sources.add_source(inbox.project, "github", "web", actor="gatebook")
+        sources.rotate_source_secret(source, 24, actor="gatebook")
+        agent_identities.add_identity(agent, "github", "deploy-bot", actor="gatebook")
+        rule_limits.set_limit(agent, "start_s", 60, actor="gatebook")
+    session = Session.objects.get(key="s-1")
+    erasure_requests.set_legal_hold(administrator, inbox.project, reason="case 12", session=session)
+    erasure_requests.set_legal_hold(
+        administrator, inbox.project, reason="case 13", words=["Jane Roe"]
+    )
+
+
+def act_outside_of_sessions(inbox: InboxScenario) -> None:
+    """Let an agent hold a resource, write, report its capacity, and fail until its tool pauses."""
+    agent = inbox.agent
+    lease = agent.post("/leases", {"process": "p-1", "resource": "web@main"}).json()
+    agent.post(f"/leases/{lease['id']}/release", {"epoch": lease["epoch"]})
+    for path, body in (
+        ("/messages", {"to": "shared", "body": "main is free"}),
+        ("/capacity", {"context_left_tokens": 9_000}),
+    ):
+        assert agent.post(path, body).status_code in (200, 201)
+    with transaction.atomic():
+        registry.declare_tools(
+            inbox.project,
+            [
+                ToolDeclaration("git.push", "idempotent", "compensable", fields={"to": "/ref"}),
+                ToolDeclaration("deploy", "opaque", "irreversible", description="Deploys."),
+                ToolDeclaration(
+                    "file.read", "read_only", "read", breaker_failures=1, breaker_pause_s=600
+                ),
+            ],
+        )
+    cache.clear_tool_cache()
+    effect = inbox.plan("read", tool="file.read")
+    agent.dispatch(effect)
+    agent.fail(effect, "timeout")
+
+
+def test_every_forged_control_is_named_and_restored(
+    inbox: InboxScenario, settings: Settings
+) -> None:
+    settings.GATEBOOK_WEBHOOK_HOSTS = frozenset(("hooks.example.org",))
     furnish(inbox)
+    furnish_settings(inbox)
+    act_outside_of_sessions(inbox)
     assert list_differences() == []
     for forgery in FORGERIES:
         if "ledger_stop" in forgery.statements[0]:

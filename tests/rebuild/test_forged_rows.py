@@ -127,10 +127,34 @@ FORGERIES: Final = (
             ("missing", "agent_sessions_checkpoint", ""),
         },
     ),
+    Forgery(  # a lease of another process that took it over, and a message that was never read
+        (
+            "UPDATE agent_sessions_lease SET process = 'p-9', epoch = 7, takeovers = 6",
+            "UPDATE agent_sessions_message SET from_agent_id = NULL WHERE recipient_id IS NULL",
+            "UPDATE agent_sessions_message SET read_at_us = NULL WHERE recipient_id IS NOT NULL",
+            "DELETE FROM agent_sessions_messageread",
+            "UPDATE agent_sessions_capacity SET queue = 1, pace_reason = '',"
+            " paced_from_us = NULL, paced_until_us = NULL",
+        ),
+        {
+            ("changed", "agent_sessions_lease", "process"),
+            ("changed", "agent_sessions_lease", "epoch"),
+            ("changed", "agent_sessions_lease", "takeovers"),
+            ("changed", "agent_sessions_message", "from_agent_id"),
+            ("changed", "agent_sessions_message", "read_at_us"),
+            ("missing", "agent_sessions_messageread", ""),
+            ("changed", "agent_sessions_capacity", "queue"),
+            ("changed", "agent_sessions_capacity", "pace_reason"),
+            ("changed", "agent_sessions_capacity", "paced_from_us"),
+            ("changed", "agent_sessions_capacity", "paced_until_us"),
+        },
+    ),
     Forgery(  # a whole session with all that it has: only the journal is left
         tuple(
             f"DELETE FROM {table}"
             for table in (
+                *("agent_sessions_messageread", "agent_sessions_message"),
+                *("agent_sessions_lease", "agent_sessions_capacity"),
                 *("approvals_addressee", "approvals_vote", "approvals_gate", "ledger_attempt"),
                 "ledger_effect",
                 *("agent_sessions_item", "agent_sessions_task", "agent_sessions_handoff"),
@@ -139,11 +163,7 @@ FORGERIES: Final = (
                 "agent_sessions_session",
             )
         ),
-        {
-            ("missing", check.table, "")
-            for check in list_row_checks("session")
-            if not check.table.startswith("agent_sessions_lease")
-        },
+        {("missing", check.table, "") for check in list_row_checks("session")},
     ),
     Forgery(
         (
@@ -181,14 +201,21 @@ def furnish(inbox: InboxScenario) -> None:
                 "media_type": "text/plain",
             },
         ),
+        ("/leases", {"process": "p-1", "task": task}),
+        ("/messages", {"to": "shared", "body": "half is built", "session": "s-1"}),
+        ("/messages", {"to": "deploy-7", "body": "build the rest", "session": "s-1"}),
     ):
-        agent.post(path, body)
+        answer = agent.post(path, body)
+        assert answer.status_code in (200, 201), answer.text
+        if path == "/messages":
+            assert agent.post(f"/messages/{answer.json()['id']}/read").status_code == 200
     done = inbox.plan("done", tool="file.read")
     inbox.agent.dispatch(done)
     inbox.agent.acknowledge(done, external_reference="run-7")
     inbox.answer(inbox.gate(inbox.plan("denied", tool="git.push")), "rita", "deny")
     reviewer = inbox.person("reviewer")
     comments.assign_gate(inbox.gate(inbox.plan("held", tool="deploy")), reviewer, "reviewer")
+    assert agent.post("/capacity", {"session": "s-1", "queue": 101}).status_code == 200
     plan = {"kind": "effect.planned", "tool": "git.push"}
     ran = {"kind": "effect.acknowledged", "outcome": "ok"}
     inbox.agent.report(

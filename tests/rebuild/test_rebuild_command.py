@@ -2,11 +2,12 @@
 
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pytest
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from db.clock import now_us
 from importers.bundles import importer
@@ -30,7 +31,9 @@ def summarize(*arguments: str) -> tuple[int, dict[str, Any]]:
     return code, orjson.loads(text.splitlines()[-1])
 
 
-def test_an_imported_session_is_counted_and_not_compared(origin: Origin, tmp_path: Path) -> None:
+def test_an_imported_session_is_compared_with_what_was_imported(
+    origin: Origin, tmp_path: Path
+) -> None:
     code, summary = summarize()
     assert (code, summary["differences"]) == (0, 0)
     assert min(summary["rows"][table] for table in ("ledger_effect", "approvals_vote")) >= 1
@@ -39,11 +42,49 @@ def test_an_imported_session_is_counted_and_not_compared(origin: Origin, tmp_pat
     imported = importer.import_bundle(file, None, "ann").bundle
     code, text = run("--check", "--table", "ledger_effect", "--table", "agent_sessions_session")
     assert code == 0, text
-    effects = Effect.objects.filter(session=imported.session_id).count()
-    assert f"not compared: ledger_effect.* of {effects:,} rows: {checking.IMPORTED}" in text
+    session = imported.session_id
+    effect = Effect.objects.filter(session=session, outcome="ok").values_list("id", flat=True)[0]
+    for statement, table, column in (
+        (
+            f"UPDATE ledger_effect SET outcome = 'error' WHERE {_is(effect)}",
+            "ledger_effect",
+            "outcome",
+        ),
+        (
+            f"DELETE FROM ledger_attempt WHERE {_is(effect, 'effect_id')}",
+            "ledger_attempt",
+            "rows",
+        ),
+        (
+            "UPDATE investigation_importedgate SET document = '{}'",
+            "investigation_importedgate",
+            "document",
+        ),
+        (
+            "UPDATE investigation_importedbundle SET cut_us = 7",
+            "investigation_importedbundle",
+            "cut_us",
+        ),
+    ):
+        with transaction.atomic():
+            forge((statement,))
+            code, text = run("--check", "--json")
+            *named, _ = map(orjson.loads, text.splitlines())
+            assert code == 1
+            assert {row["difference"] for row in named} == {"imported"}
+            assert (table, column) in {(row["table"], row["column"]) for row in named}
+            assert {row["position"] for row in named} == {imported.position}
+            code, text = run()  # nothing restores them
+            assert (code, "cannot be restored" in text) == (1, True)
+            transaction.set_rollback(True)
     # The archive's own administrator is in its journal: no row was added without an entry.
     code, text = run("--check", "--table", "accounts_membership")
     assert code == 0, text
+
+
+def _is(identity: UUID, column: str = "id") -> str:
+    """Return a condition on a column, as both databases write a UUID."""
+    return f"{column} = '{identity if connection.vendor == 'postgresql' else identity.hex}'"
 
 
 def test_erased_texts_are_not_compared_and_never_come_back(origin: Origin) -> None:

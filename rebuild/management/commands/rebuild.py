@@ -81,7 +81,7 @@ class Command(BaseCommand):
             ) from error
         path.unlink(missing_ok=True)
         self._summarize(state, written, time.process_time() - began)
-        if state.count and written is None:
+        if state.not_restored or (state.count and written is None):
             sys.exit(DIFFERS)
 
     def _check(
@@ -149,6 +149,11 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"{checked}: {state.count:,} differences; {sum(written.values()):,} rows restored."
             )
+        if state.not_restored:
+            self.stdout.write(
+                f"{state.not_restored:,} differences cannot be restored from this journal: restore"
+                " a backup, or import the bundle into an archive of its own."
+            )
 
 
 def _find_project(name: str | None) -> Project | None:
@@ -172,6 +177,10 @@ def _format_line(described: dict[str, Any]) -> str:
             return f"added: {where}: no entry speaks of it"
         case "unreadable":
             return f"unreadable: {where}: its entries cannot be folded: {described['stored']}"
+        case "imported":
+            return (
+                f"imported: {where}: {described['column']} differs from what was imported ({entry})"
+            )
     return (
         f"changed: {where}: {described['column']} is {described['stored']!r}, and the journal gives"
         f" {described['expected']!r} ({entry})"
