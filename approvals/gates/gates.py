@@ -86,6 +86,8 @@ def open_gate(
         facts["on_behalf_of"] = parties.on_behalf_of
     owners = (parties.session_owner, parties.agent_owner)
     for name, owner, pseudonym in zip(OWNER_FACTS, owners, parties.owners, strict=True):
+        # Empty where there is none, so that a check can tell that none was left out.
+        facts[name] = ""
         if owner is not None:
             facts[name] = pseudonym or ensure_pseudonym(User.objects.get(id=owner))
     entry = entries.record_system_entry(

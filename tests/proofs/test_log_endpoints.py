@@ -1,8 +1,12 @@
 """The sealed log as a C2SP client reads it: checkpoint, tiles, and bundles of entries."""
 
+import ast
+import hashlib
 import struct
+from pathlib import Path
 
 import pytest
+from cryptography.exceptions import InvalidSignature
 from django.test import Client
 from django.urls import reverse
 
@@ -13,6 +17,7 @@ from proofs.leaf import hash_leaf
 from proofs.models import SealedEntry
 from tests.journal.drafts import draft, new_project
 from tests.pages.people import Organization
+from tests.proofs import tlog_client
 from tests.proofs.test_sealer import read_leaf
 from tests.proofs.test_tree_heads import keys
 from tests.rows_with_entries import add_row
@@ -20,6 +25,7 @@ from tests.rows_with_entries import add_row
 __all__ = ["keys"]
 pytestmark = pytest.mark.django_db
 LOG = "/proofs/log/"
+FULL_TILES = 2  # of the larger tree, and a partial one
 
 
 def seal(count: int, project: Project | None = None) -> None:
@@ -59,6 +65,62 @@ def test_a_stranger_audits_the_tree_by_its_tiles(keys: object) -> None:
 
     assert merkle.compute_root(head.size, fetch_tile) == head.root
     assert client.post(f"{LOG}checkpoint").status_code == 405
+
+
+def test_a_client_that_knows_only_the_specification_audits_the_log(
+    keys: object, organization: Organization
+) -> None:
+    """It follows the log from one checkpoint to the next, and reads every entry of both."""
+    source = Path(tlog_client.__file__).read_text()
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(source))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported <= {"base64", "collections", "cryptography", "dataclasses", "hashlib"}
+    stranger, member = Client(), organization.client("viewer")
+    verifier_key = signed_note.format_verifier_key(
+        signing_keys.to_note_key(signing_keys.load_signing_keys()[0])
+    )
+
+    def open_log() -> tuple[tlog_client.Checkpoint, tlog_client.Log]:
+        note = stranger.get(f"{LOG}checkpoint").content
+        checkpoint = tlog_client.open_checkpoint(note, verifier_key)
+        return checkpoint, tlog_client.Log(checkpoint.size, fetch)
+
+    def fetch(path: str) -> bytes:
+        client = member if path.startswith("tile/entries/") else stranger
+        answer = client.get(LOG + path)
+        assert answer.status_code == 200, path
+        return bytes(answer.content)
+
+    seal(530, organization.project)
+    for project in Project.objects.exclude(pk=organization.project.pk):
+        join(organization, "viewer", project)
+    sealer.seal_journal()
+    tree_heads.sign_tree_head(signing_keys.load_origin(), signing_keys.load_private_key())
+    older, log = open_log()
+    assert log.hash_range(0, older.size) == older.root
+    seal(300, organization.project)
+    newer, log = open_log()
+    assert newer.size >= older.size + 300 > FULL_TILES * 256
+    assert log.hash_range(0, newer.size) == newer.root
+    assert log.hash_range(0, older.size) == older.root, "the newer log extends the older one"
+    for number in range(-(-newer.size // 256)):
+        tile = log.read_tile(0, number)
+        hashes = [hashlib.sha256(b"\0" + leaf).digest() for leaf in log.read_entries(number)]
+        assert b"".join(hashes) == tile
+    forged = stranger.get(f"{LOG}checkpoint").content.replace(
+        str(newer.size).encode(), str(newer.size - 1).encode(), 1
+    )
+    with pytest.raises(InvalidSignature):
+        tlog_client.open_checkpoint(forged, verifier_key)
 
 
 @pytest.mark.parametrize(
