@@ -19,6 +19,7 @@ from accounts.models import ROLES, Membership, Person, Project
 from db.errors import ChangeRefused
 from db.row_changes import RowChange, write_row_changes
 from db.triggers import TriggerSet
+from journal import entries
 from journal.entries import SYSTEM_SOURCE
 
 
@@ -45,6 +46,14 @@ def ensure_pseudonym(user: User) -> str:
 
 
 _REMEMBERED: Final = "_gatebook_pseudonym"  # absent: not read yet; "": never cached
+
+
+def digest_account(pseudonym: str, user: int) -> str:
+    """Return what entries say of the account that a pseudonym stands for.
+
+    The map of pseudonyms is in no entry, because it can be erased; this shows whether it changed.
+    """
+    return entries.keyed_digest("account", pseudonym, str(user))
 
 
 def has_username(username: str) -> bool:
@@ -97,7 +106,7 @@ def add_project_member(
     membership = Membership(project=project, user=user, role=role)
     pseudonym = ensure_pseudonym(user)
     # The entry comes first: guards refuse a role without one (account_guards.py).
-    facts = {"person": pseudonym, "role": role}
+    facts = {"person": pseudonym, "role": role, "account": digest_account(pseudonym, user.pk)}
     if invitation is not None:
         facts["invitation"] = invitation.hex
     _record(membership, "admin.member_added", actor, facts)
@@ -317,7 +326,11 @@ def _record_own_password(project: UUID, user: User, kind: str, actor: str) -> No
         subject=Membership.objects.filter(project=project, user=user)
         .values_list("id", flat=True)
         .first(),
-        facts={"person": person, "salt": read_password_salt(user.password)},
+        facts={
+            "person": person,
+            "account": digest_account(person, user.pk),
+            "salt": read_password_salt(user.password),
+        },
         words={"username": user.get_username(), "person": person},
     )
 
@@ -384,8 +397,11 @@ def restore_members(changes: Sequence[RowChange]) -> None:
     write_row_changes(Membership, changes)
 
 
-def restore_password_marks(changes: Sequence[RowChange]) -> None:
-    """Restore whose password is their own to what the journal gives (manage.py rebuild)."""
+def restore_people(changes: Sequence[RowChange]) -> None:
+    """Restore pseudonyms, and whose password is their own (manage.py rebuild)."""
+    for change in changes:  # two people may have exchanged theirs
+        if change.values is not None and "pseudonym" in change.values:
+            Person.objects.filter(pk=change.key).update(pseudonym=f"(of {change.key})")
     write_row_changes(Person, changes)
 
 

@@ -55,7 +55,7 @@ def _load_imports(batch: RebuildBatch) -> dict[UUID, tuple[int, dict[str, dict[s
     imports: dict[UUID, tuple[int, dict[str, dict[str, str]] | None]] = {}
     rows = Entry.objects.filter(
         IS_OF_A_RARE_KIND,
-        project=batch.project,
+        project__in=[batch.project],
         kind="admin.bundle_imported",
         lane="system",
         subject__in=batch.sessions,
@@ -95,7 +95,7 @@ def _compare_session(
 def _was_erased_since(batch: RebuildBatch, position: int) -> bool:
     kinds = ("erasure.confirmed", "erasure.executed", "retention.expired")
     rows = Entry.objects.filter(
-        IS_OF_A_RARE_KIND, project=batch.project, kind__in=kinds, position__gt=position
+        IS_OF_A_RARE_KIND, project__in=[batch.project], kind__in=kinds, position__gt=position
     )
     return rows.exists()
 

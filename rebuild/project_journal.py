@@ -17,6 +17,7 @@ EARLIER_VERSION: Final = "the entry is of a version that did not record it"
 ERASED: Final = "the body of its entry is erased"
 NO_PERSON: Final = "the pseudonym stands for no account"
 _BODIES_AT_ONCE: Final = 500
+_LAST: Final = ("received_us", "facts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,7 @@ def _read_entries(project: UUID, kinds: Sequence[str]) -> Iterator[ProjectEntry]
     rows = Entry.objects.filter(
         IS_OF_A_RARE_KIND, project=project, kind__in=kinds, lane="system"
     ).order_by("position")
-    names = ("position", "event_id", "kind", "subject", "session", "effect", "actor")
-    names += ("received_us", "facts")
+    names = ("position", "event_id", "kind", "subject", "session", "effect", "actor", *_LAST)
     stored = list(rows.values_list(*names, "body_commit"))
     for start in range(0, len(stored), _BODIES_AT_ONCE):
         part = stored[start : start + _BODIES_AT_ONCE]

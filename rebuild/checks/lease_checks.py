@@ -187,6 +187,8 @@ def _find_tool(entry: ProjectEntry) -> str:
     """Return the tool of a breaker; where the body is erased, that of the effect."""
     if entry.body is not None:
         return str(entry.body["tool"])
+    if entry.effect is None:
+        return ""
     tools = Effect.objects.filter(pk=entry.effect).values_list("tool", flat=True)
     return tools.first() or ""
 

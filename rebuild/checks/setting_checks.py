@@ -1,6 +1,6 @@
 """Checks of settings that decide: who hears, which events count, what is held, whose password."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -216,22 +216,58 @@ def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
         yield FoldedRow((entry.position,), values, (end or entry).position, unknown)
 
 
-def _fold_password_marks(batch: RebuildBatch) -> Iterator[FoldedRow]:
-    """Yield the mark of each person: an entry names, by its salt, the password that is their own.
+def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield the pseudonym of each person, and whether their password is their own.
 
-    A mark that was taken away makes a person set their password again, and decides nothing else.
+    An entry names, by its salt, the password that is their own. A mark that was taken away makes a
+    person set their password again, and decides nothing else. Of the account that a pseudonym
+    stands for, entries have a digest.
     """
-    named, first_us = _load_own_passwords(batch)
+    accounts, (named, first_us) = _load_accounts(batch), _load_own_passwords(batch)
     people_rows = Person.objects.values_list(
         "user_id", "pseudonym", "password_is_own", "user__password", "user__date_joined"
     )
     for user, pseudonym, is_own, password, joined in people_rows.iterator(2_000):
-        position = named.get((pseudonym, people.read_password_salt(password)), 0)
-        unknown = {}
+        unknown: dict[str, str] = {}
+        right: str | None = pseudonym
+        if accounts.get(pseudonym) != people.digest_account(pseudonym, user):
+            right = _find_pseudonym(accounts, user)
+            if right is None and pseudonym not in accounts:
+                unknown["pseudonym"] = EARLIER_VERSION
+        position = named.get((right or pseudonym, people.read_password_salt(password)), 0)
         if is_own and not position and int(joined.timestamp() * 1_000_000) < first_us:
             unknown["password_is_own"] = EARLIER_VERSION
-        values = {"user_id": user, "password_is_own": is_own and position > 0}
+        values = {
+            "user_id": user,
+            "pseudonym": right or "(unknown)",
+            "password_is_own": is_own and position > 0,
+        }
         yield FoldedRow((user,), values, position, unknown)
+
+
+def _find_pseudonym(accounts: Mapping[str, str], user: int) -> str | None:
+    for pseudonym, digest in accounts.items():
+        if people.digest_account(pseudonym, user) == digest:
+            return pseudonym
+    return None
+
+
+def _load_accounts(batch: RebuildBatch) -> dict[str, str]:
+    """Return the digest of the account of each pseudonym, as the first entry has it."""
+    if "accounts" not in batch.cache:
+        rows = Entry.objects.filter(
+            IS_OF_A_RARE_KIND,
+            kind__in=("admin.member_added", *people.OWN_PASSWORD_KINDS),
+            lane="system",
+        ).order_by("position")
+        accounts: dict[str, str] = {}
+        for text in rows.values_list("facts", flat=True).iterator(2_000):
+            facts = orjson.loads(text)
+            if "account" in facts:
+                accounts.setdefault(facts["person"], facts["account"])
+        batch.cache["accounts"] = accounts
+    loaded: dict[str, str] = batch.cache["accounts"]
+    return loaded
 
 
 def _load_own_passwords(batch: RebuildBatch) -> tuple[dict[tuple[str, str], int], int]:
@@ -277,7 +313,6 @@ def _select_people(_batch: RebuildBatch) -> "QuerySet[Any]":
 
 
 _OF_PERSON: Final = {
-    "pseudonym": "the map of pseudonyms is in no entry, because it can be erased",
     **dict.fromkeys(("theme", "clock", "single_keys"), "a setting of pages, which decides nothing"),
     **dict.fromkeys(
         ("password_given_by", "password_given_at"), "shown to people; admin.password_reset has it"
@@ -292,9 +327,9 @@ def register_setting_checks() -> None:
             Person,
             ("user_id",),
             "installation",
-            _fold_password_marks,
+            _fold_people,
             _select_people,
-            people.restore_password_marks,
+            people.restore_people,
             _OF_PERSON,
         ),
         RowCheck(

@@ -107,7 +107,7 @@ def test_a_client_that_knows_only_the_specification_audits_the_log(
     tree_heads.sign_tree_head(signing_keys.load_origin(), signing_keys.load_private_key())
     older, log = open_log()
     assert log.hash_range(0, older.size) == older.root
-    seal(300, organization.project)
+    seal(300, organization.other)
     newer, log = open_log()
     assert newer.size >= older.size + 300 > FULL_TILES * 256
     assert log.hash_range(0, newer.size) == newer.root

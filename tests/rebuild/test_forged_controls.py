@@ -113,6 +113,20 @@ FORGERIES: Final = (
         ("UPDATE accounts_person SET password_is_own = TRUE WHERE NOT password_is_own",),
         {("changed", "accounts_person", "password_is_own")},
     ),
+    Forgery(  # two people exchange all that they did
+        (
+            "UPDATE accounts_person SET pseudonym = 'p_' || pseudonym WHERE user_id IN"
+            " (SELECT id FROM auth_user WHERE username IN ('reviewer', 'viewer'))",
+            "UPDATE accounts_person SET pseudonym = substr((SELECT other.pseudonym FROM"
+            " accounts_person other JOIN auth_user ON id = other.user_id"
+            " WHERE username = 'viewer'), 3) WHERE user_id ="
+            " (SELECT id FROM auth_user WHERE username = 'reviewer')",
+        ),
+        {
+            ("changed", "accounts_person", "pseudonym"),
+            ("changed", "accounts_membership", "user_id"),
+        },
+    ),
     Forgery(
         (
             "UPDATE hooks_codehostsource SET secret_generation = 1, previous_until_us = NULL",
