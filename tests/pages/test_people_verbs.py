@@ -1,6 +1,7 @@
 """Services for people, agents, tokens and repositories: effects and journal entries."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -42,7 +43,9 @@ def test_a_person_appears_in_facts_only_under_a_pseudonym(organization: Organiza
     entry = last_entry("admin.member_added")
     pseudonym = people.ensure_pseudonym(User.objects.get(username="zoe"))
     assert entry.actor == actor
-    assert json.loads(entry.facts) == {"person": pseudonym, "role": "viewer"}
+    facts = json.loads(entry.facts)
+    assert (facts["person"], facts["role"], len(facts)) == (pseudonym, "viewer", 3)
+    assert re.fullmatch("[0-9a-f]{32}", facts["account"]), "a keyed digest"
     assert "zoe" not in entry.facts + entry.actor
     assert json.loads(Body.objects.get(entry=entry).text)["username"] == "zoe"
 
