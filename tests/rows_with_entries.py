@@ -24,8 +24,8 @@ from approvals.models import (
 from db.ids import new_uuid7
 from erasure import erasure_requests
 from erasure.models import ErasureRequest, LegalHold
+from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
-from hooks.repositories import agent_identities, sources
 from journal import entries
 from ledger.models import Stop, Tool
 from ledger.tools.registry import DECLARED_COLUMNS

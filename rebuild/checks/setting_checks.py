@@ -11,8 +11,8 @@ from accounts import people
 from accounts.models import Person
 from erasure import erasure_requests
 from erasure.models import LegalHold
+from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
-from hooks.repositories import agent_identities, sources
 from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from monitoring.models import StuckLimit

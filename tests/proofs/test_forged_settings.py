@@ -9,8 +9,8 @@ from accounts import people
 from db.ids import new_uuid7
 from erasure import erasure_requests
 from erasure.models import ErasureRequest
+from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
-from hooks.repositories import agent_identities, sources
 from monitoring.models import StuckLimit
 from monitoring.stuck import rule_limits
 from notifications import channels

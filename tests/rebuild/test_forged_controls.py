@@ -14,7 +14,7 @@ from approvals.gates import comments
 from approvals.gates.statuses import US
 from db.clock import now_us
 from erasure import erasure_requests
-from hooks.repositories import agent_identities, sources
+from hooks.code_hosts import agent_identities, sources
 from journal import erasures
 from journal.models import Entry
 from ledger import stops
