@@ -21,6 +21,7 @@ from evaluation.bench import (
     resume,
     reviewer_process,
     search,
+    text_expiry,
     workload,
     write_contention,
 )
@@ -75,6 +76,7 @@ PARTS = {
             "a plan against 200 rules: all of it",
         ),
         "upkeep": ("writing: with upkeep against without",),
+        "retention": ("ingest: 1,200 against 400", "ingest: p99 during expiry"),
     },
     "postgresql": {
         "read": (
@@ -86,10 +88,11 @@ PARTS = {
             "evidence: p99 during 2 searches against none",
         ),
         "cards": ("inbox with 25 pending: p95", "card, 25 pending: p95"),
+        "retention": ("ingest: 1,200 against 400", "ingest: p99 during expiry"),
     },
 }
-# The parts that write, and one that reads.
-CORE = ("batch", "traces", "command", "resume")
+# One part that writes, and one that reads.
+CORE = ("batch", "resume")
 
 
 class _MostlyWebServer:
@@ -187,6 +190,7 @@ def test_a_tiny_run_measures_its_parts(
     # busy machine is faster.
     monkeypatch.setattr(gates, "LOST_AFTER_S", 15)
     monkeypatch.setattr(reviewer_process, "PEOPLE", 4)
+    monkeypatch.setattr(text_expiry, "QUICK_SIZES", (400, 1_200))
     vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "db.sqlite" else "postgresql"
     cluster = Path(f"/var/tmp/gatebook-bench-test-{os.getpid()}")
     report = Report({"size": "tiny"})
