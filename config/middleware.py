@@ -9,6 +9,8 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import redirect
 from django.urls import reverse
 
@@ -23,12 +25,30 @@ SIGNED_IN_S = "signed_in_s"
 SEEN_S = "seen_s"
 # The sign-in's clock is written at most this often, so that reading pages rarely needs the writer.
 SEEN_PRECISION_S = 60
+SETTINGS = "/settings/"  # with the secrets of channels and code hosts
 COUNTS = "/navigation/counts/"  # polled by every open page, even without a person
 
 
 class _Middleware:
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
+
+
+class CompressedPagesMiddleware(GZipMiddleware):
+    """Compress pages, which are the only large answers to people on a slow network.
+
+    Never pages that show a secret, whose length could betray it (BREACH): answers to forms and the
+    settings. Files and answers to agents are sent as they are.
+    """
+
+    def process_response(
+        self, request: HttpRequest, response: HttpResponseBase
+    ) -> HttpResponseBase:
+        is_page = response.headers.get("Content-Type", "").startswith("text/html")
+        may_show_secret = request.method != "GET" or request.path.startswith(SETTINGS)
+        if not is_page or may_show_secret:
+            return response
+        return super().process_response(request, response)
 
 
 class NoStoreMiddleware(_Middleware):

@@ -122,6 +122,7 @@ WSGI_APPLICATION = "config.wsgi.application"
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "config.docs_site.site_middleware.SiteMiddleware",
+    "config.middleware.CompressedPagesMiddleware",
     "csp.middleware.CSPMiddleware",
     "config.middleware.NoStoreMiddleware",
     "config.middleware.BusyMiddleware",

@@ -41,6 +41,21 @@ def test_signing_in_redirects_to_the_requested_page(organization: Organization) 
     assert client.get("/tools/").status_code == 302
 
 
+def test_pages_are_compressed_except_where_a_secret_may_be(organization: Organization) -> None:
+    client = organization.client("administrator")
+
+    def find_encoding(url: str, form: dict[str, str] | None = None) -> str:
+        send = client.get if form is None else client.post
+        answer = send(url, form, headers={"Accept-Encoding": "gzip"})
+        return answer.get("Content-Encoding", "")
+
+    assert find_encoding("/tools/") == find_encoding("/help/") == "gzip"
+    assert find_encoding("/settings/notifications/") == ""
+    assert find_encoding("/settings/tokens/", {"agent": "", "expires": "1d"}) == ""
+    assert find_encoding("/proofs/gatebook-verify.py") == ""
+    assert client.get("/tools/").get("Content-Encoding") is None
+
+
 def test_signing_out_by_a_link_is_not_possible(organization: Organization) -> None:
     client = organization.client("viewer")
     assert client.get("/sign-out/").status_code == 405
