@@ -69,7 +69,8 @@ FOLDERS_OF_PROGRAMS = {"client", "evaluation", "config"}
 LONGEST_FILES = {
     *("test_t0.py", "test_bench.py", "test_make_demo.py", "test_supervisor.py"),
     *("test_operating_recipes.py", "test_database_restart.py", "test_schemathesis.py"),
-    *("test_browser_inquiry.py", "test_inbox_browser.py", "test_who_may_speak.py"),
+    *("test_browser_inquiry.py", "test_inbox_browser.py", "test_every_page_browser.py"),
+    "test_who_may_speak.py",
     *("test_garbled_forms.py", "test_answers.py", "test_moments.py", "test_offers.py"),
     *("test_convergence.py", "test_import_trajectory.py", "test_mcp_proxy.py", "test_roles.py"),
     *("test_classes.py", "test_waiting.py", "test_database_faults.py", "test_follow.py"),
@@ -77,7 +78,7 @@ LONGEST_FILES = {
 }
 # They start a browser, like every file with "browser" in its name.
 FILES_WITH_A_BROWSER = {
-    *("test_ages_as_of.py", "test_api_page.py", "test_real_server.py", "test_visual.py"),
+    *("test_ages_as_of.py", "test_real_server.py", "test_visual.py"),
 }
 # The headless shell is the same engine without windows and needs half of the processor time.
 BROWSERS = (

@@ -1,18 +1,14 @@
 """The page that describes the API to people."""
 
-import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.html import escape
-from playwright.sync_api import Page
 
 from accounts.models import Membership, Project
 from api.openapi.document import ENDPOINTS, ERROR_DESCRIPTIONS, build_openapi_document
 from api.openapi.foreign_formats import FOREIGN_ENDPOINTS
 from api.schemas.core import REPORTED
 from tests.api.api_client import Caller
-from tests.config.server import Server
-from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
 from tests.rows_with_entries import add_row, mark_own_password
 
 
@@ -41,16 +37,3 @@ def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
     assert "any JSON value" in text
     assert "object of repository, ref, environment, resource" in text
     assert browser.post("/docs/api/").status_code == 405
-
-
-@pytest.mark.browser
-@pytest.mark.once
-def test_the_page_is_readable_without_signing_in(
-    live_server_process: Server, browser_page: Page
-) -> None:
-    complaints: list[str] = []
-    page = enter(browser_page, live_server_process, complaints)
-    page.goto(f"{live_server_process.url}/docs/api/")
-    page.locator("#planEffect summary").click()
-    assert violations_wide_and_narrow(page) == []
-    assert complaints == []

@@ -11,9 +11,8 @@ from playwright.sync_api import Page, Route, expect
 from tests.api.api_client import Caller
 from tests.approvals.live_fixture import still
 from tests.config.server import Server
-from tests.matrices import keep_core
 from tests.pages.sample_data import REFERENCE, SampleIds, fill, permission
-from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
+from tests.pages.test_frame_browser import enter
 
 pytestmark = pytest.mark.browser
 
@@ -115,22 +114,6 @@ def signed_in(page: Page, site: Site, complaints: list[str]) -> Page:
         "event.violatedDirective))"
     )
     return enter(page, site.server)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("one_in", keep_core([3, 1], [3]))
-def test_every_page_is_accessible(
-    site: Site, browser_page: Page, complaints: list[str], one_in: int
-) -> None:
-    page = signed_in(browser_page, site, complaints)
-    violations = []
-    for path in site.paths(site.sample)[::one_in]:
-        page.goto(site.server.url + path)
-        page.evaluate(
-            "document.querySelectorAll('details').forEach(element => { element.open = true })"
-        )
-        violations += violations_wide_and_narrow(page)
-    assert violations == []
 
 
 @pytest.mark.once

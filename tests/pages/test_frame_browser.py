@@ -10,22 +10,9 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
 from tests.config.server import Server
-from tests.matrices import keep_core
 
 pytestmark = pytest.mark.browser
 
-PAGES = (
-    "/first-steps/",
-    "/tools/",
-    "/settings/people/",
-    "/settings/tokens/",
-    "/settings/repositories/",
-    "/settings/appearance/",
-    "/settings/shortcuts/",
-    "/settings/password/",
-    "/help/",
-    "/nowhere/",
-)
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 COLOURS = ["color-contrast", "link-in-text-block"]
 # Rules that depend on the width: on narrow pages rows become cards and parts scroll.
@@ -106,10 +93,10 @@ def violations_by_day_and_night(page: Page) -> list[str]:
     page.wait_for_load_state()
     page.evaluate(AXE_SCRIPT)
     if page.evaluate("innerWidth") <= NARROW:
-        return _violations(page, {"runOnly": {"type": "rule", "values": OF_THE_WIDTH}})
-    violations = _violations(page, RULES)
+        return find_violations(page, {"runOnly": {"type": "rule", "values": OF_THE_WIDTH}})
+    violations = find_violations(page, RULES)
     page.emulate_media(color_scheme="dark")
-    violations += _violations(page, {"runOnly": {"type": "rule", "values": COLOURS}})
+    violations += find_violations(page, {"runOnly": {"type": "rule", "values": COLOURS}})
     page.emulate_media(color_scheme="light")
     return violations
 
@@ -123,33 +110,18 @@ def violations_wide_and_narrow(page: Page) -> list[str]:
         page.set_viewport_size({**wide, "width": width})
         if page.evaluate("document.documentElement.scrollWidth") > width:
             violations.append(f"{page.url} is wider than {width}")
-    violations += _violations(page, {"runOnly": {"type": "rule", "values": OF_THE_WIDTH}})
+    violations += find_violations(page, {"runOnly": {"type": "rule", "values": OF_THE_WIDTH}})
     page.set_viewport_size(wide)
     return violations
 
 
-def _violations(page: Page, rules: Mapping[str, object]) -> list[str]:
+def find_violations(page: Page, rules: Mapping[str, object]) -> list[str]:
     violations = page.evaluate(
         "rules => axe.run(rules).then(result => result.violations)", {**RESULTS, **rules}
     )
     return [
         f"{page.url} {violation['id']}: {violation['nodes'][0]['html']}" for violation in violations
     ]
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("one_in", keep_core([3, 1], [3]))
-def test_every_page_is_accessible(
-    server: Server, browser_page: Page, complaints: list[str], one_in: int
-) -> None:
-    page = browser_page
-    page.goto(f"{server.url}/sign-in/")
-    violations = violations_wide_and_narrow(page)
-    enter(page, server, complaints)
-    for path in PAGES[::one_in]:
-        page.goto(server.url + path)
-        violations += violations_wide_and_narrow(page)
-    assert violations == []
 
 
 @pytest.mark.once

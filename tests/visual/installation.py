@@ -233,7 +233,7 @@ class FormReader(HTMLParser):
             self._form = Form(values.get("action") or "", (values.get("method") or "get").lower())
             self.forms.append(self._form)
             self.by_id[values.get("id") or ""] = self._form
-        form = self.by_id.get(values.get("form") or "") or self._form
+        form = self.by_id.get(values["form"] or "") if "form" in values else self._form
         if form is None:
             return
         if tag in ("input", "select", "textarea") and name and values.get("type") != "hidden":
