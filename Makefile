@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test test-matrices test-agents typescript check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots clean browser docs
+.PHONY: help install demo run test test-matrices test-agents typescript check proxy bench slow evaluate lock format schema recorded commands visual morning screenshots first-paint clean browser docs
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -94,6 +94,9 @@ morning: .venv/.tests browser ## take pictures of a staged morning of requests w
 
 screenshots: .venv/.tests browser ## renew docs/screenshots from the sample project, light and dark
 	@$(BIN)/python -m tests.visual.screenshots docs/screenshots
+
+first-paint: .venv/.tests browser ## measure the first paint of every page on 3G, about 8 minutes; LOADS=1 for a glance
+	@$(BIN)/python -m tests.visual.first_paint $(LOADS)
 
 docs: install ## build the documentation site again; make run and make demo do it when a document is newer
 	@GATEBOOK_VAR=var/check DATABASE_URL= $(BIN)/python manage.py build_docs
