@@ -179,12 +179,13 @@ def _find_newest(model: Any, project: Project) -> Any:
 
 def _write_investigation(project: Project, sample: SampleIds) -> dict[str, Any]:
     browser = _open_browser()
-    for name, fields in (
+    forms: tuple[tuple[str, dict[str, Any]], ...] = (
         ("open_incident", {"title": "Twice", "thing": sample.effects["ok"], "reason": REASON}),
         ("saved_queries", {"name": "Pushes", "q": "tool:git.push", "shared": "1"}),
         ("export", {"q": "tool:git.push", "do": "later"}),
         ("session_messages", {"subject": "Push", "body": "Wait for the push."}),
-    ):
+    )
+    for name, fields in forms:
         url = reverse(name, args=[sample.session] if name == "session_messages" else [])
         url += "?q=tool:git.push" if name == "export" else ""
         _submit(browser, url, fields)
@@ -207,7 +208,7 @@ def _write_drafts(browser: Client, ids: dict[str, Any], sample: SampleIds) -> di
     return {"lost": lost}
 
 
-def _submit(browser: Client, url: str, fields: dict[str, str]) -> None:
+def _submit(browser: Client, url: str, fields: dict[str, Any]) -> None:
     """Fill in the form of a page that has these fields."""
     text = browser.get(url).content.decode()
     forms = FormReader(text.partition("<main")[2]).forms

@@ -46,13 +46,14 @@ CONTROLS: Final = {
 LANDMARKS: Final = {"banner", "main", "navigation", "search", "form", "region", "contentinfo"}
 # The parts of a page that a person needs, with script and without.
 PARTS = """() => {
-  const shown = (node) => node.checkVisibility({ visibilityProperty: true });
+  const isShown = (node) => node.checkVisibility({ visibilityProperty: true });
+  // What a script loads into the page has a link instead.
+  const shown = (node) => isShown(node) && !node.closest("#pane, #overview");
   const main = document.querySelector("main");
   const forms = [...main.querySelectorAll("form")].filter((form) => !form.matches(".scripted"));
   return {
     heading: [...main.querySelectorAll("h1")].filter(shown).map((node) => node.innerText.trim()),
-    headings: [...main.querySelectorAll("h2")].filter(shown)
-      .filter((node) => !node.closest("#pane")).length,
+    headings: [...main.querySelectorAll("h2")].filter(shown).length,
     tables: [...main.querySelectorAll("table")].filter(shown).length,
     stranded: forms.filter((form) => form.method === "post" && shown(form)
       && ![...form.elements].some((field) => field.type === "submit" && !field.disabled
