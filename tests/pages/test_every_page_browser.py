@@ -48,7 +48,7 @@ LANDMARKS: Final = {"banner", "main", "navigation", "search", "form", "region", 
 PARTS = """() => {
   const isShown = (node) => node.checkVisibility({ visibilityProperty: true });
   // What a script loads into the page has a link instead.
-  const shown = (node) => isShown(node) && !node.closest("#pane, #overview");
+  const shown = (node) => isShown(node) && !node.closest("#pane, #overview:not(:has(h1))");
   const main = document.querySelector("main");
   const forms = [...main.querySelectorAll("form")].filter((form) => !form.matches(".scripted"));
   return {
