@@ -179,9 +179,11 @@ def test_every_page_is_whole_without_javascript(
             tour.sign_in(page, route.person)
             page.goto(tour.server.url + route.url)
             parts.append(page.evaluate(PARTS))
-        stranded = [part.pop("stranded") for part in parts]  # a script enables some buttons later
-        if parts[0] != parts[1] or stranded[1] or not parts[1]["heading"]:
-            differing.append((route.name, route.url, parts, stranded))
+        scripted, plain = parts
+        is_less = any(plain[count] < scripted[count] for count in ("headings", "tables"))
+        is_other = plain["heading"] != scripted["heading"] or not plain["heading"]
+        if is_less or is_other or plain["stranded"]:
+            differing.append((route.name, route.url, parts))
     assert differing == []
 
 
@@ -214,6 +216,7 @@ def count_sent_bytes(file: str) -> int:
 STOP = """() => {
   const node = document.activeElement;
   if (node === document.body || !node) return null;
+  const isInside = "walked" in node.dataset; // a part of a date field, which the browser marks
   node.dataset.walked = "";
   const outlined = (each) => {
     const style = getComputedStyle(each);
@@ -229,15 +232,16 @@ STOP = """() => {
     || [...node.labels ?? []].some((label) => label.contains(top)));
   return {
     html: node.outerHTML.slice(0, 120),
-    shows: outlined(node) || outlined(node.parentElement) || [...node.children].some(outlined),
+    shows: isInside || outlined(node) || outlined(node.parentElement) || [...node.children].some(outlined),
     covered: !isTop && `by ${top?.outerHTML.slice(0, 80)} at ${Math.round(x)}, ${Math.round(y)}`,
   };
 }"""
-# What Tab should reach. Of radio buttons with one name it reaches one.
+# What Tab should reach. Of radio buttons with one name it reaches one; a button that settles is
+# disabled for the page's first moments, in which Tab may pass it.
 UNREACHED = """() => [...document.querySelectorAll(
     "a[href], button:not(:disabled), input:not([type=hidden], :disabled), select, textarea, summary")]
   .filter((node) => node.checkVisibility({ visibilityProperty: true }) && node.tabIndex >= 0
-    && !node.closest("[inert]") && node.type !== "radio" && !("walked" in node.dataset))
+    && !node.closest("[inert]") && node.type !== "radio" && !("walked" in node.dataset) && !("settle" in node.dataset))
   .map((node) => node.outerHTML.slice(0, 120))"""
 WALKED: Final = ("home", "inbox", "gate", "session_timeline", "search", "stuck", "policy_draft")
 MAX_STOPS = 700
@@ -265,6 +269,8 @@ def test_tab_reaches_every_control_and_the_focus_always_shows(
 def walk_page(page: Page) -> list[str]:
     """Press Tab until it leaves the page; return what is wrong with the stops."""
     page.wait_for_load_state("networkidle")
+    # Begin at the top, also where a field has the focus from the start.
+    page.evaluate("document.body.tabIndex = -1; document.body.focus()")
     faults = []
     for _ in range(MAX_STOPS):
         page.keyboard.press("Tab")
