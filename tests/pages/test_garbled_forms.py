@@ -67,12 +67,10 @@ OTHER_TYPES: Final = (
 )
 MISSING: Final = "missing"
 ONE_BY_ONE: Final = (MISSING, "no text", "a large number")
-# In `make test` each value goes to one database: that which cannot store it, where there is one.
-CORE: Final = {
-    "sqlite": ("empty", "long", "a large number", "syntax"),
-    "postgresql": ("no text", "an odd number", "an id of nothing"),
-}
-CORE_ONE_BY_ONE: Final = {"sqlite": (MISSING, "a large number"), "postgresql": ("no text",)}
+# In `make test` the values that a database cannot store, and one that no form expects.
+CORE: Final = {"sqlite": ("a large number", "syntax"), "postgresql": ("no text",)}
+# PostgreSQL gets its value in every form at once, above.
+CORE_ONE_BY_ONE: Final = {"sqlite": (MISSING, "a large number"), "postgresql": ()}
 
 
 def field_names() -> set[str]:
@@ -239,7 +237,7 @@ def test_no_field_value_makes_a_post_answer_5xx(
 
 
 @pytest.mark.once  # reading a body does not depend on the database
-@pytest.mark.parametrize("content_type", keep_core(OTHER_TYPES, OTHER_TYPES[:2]))
+@pytest.mark.parametrize("content_type", keep_core(OTHER_TYPES, OTHER_TYPES[:1]))
 def test_no_content_type_makes_a_post_answer_5xx(
     inbox: InboxScenario, ids: dict[str, Any], content_type: str
 ) -> None:
@@ -288,6 +286,8 @@ def test_no_missing_or_garbled_field_makes_a_form_answer_5xx(
     inbox: InboxScenario, ids: dict[str, Any], chosen: str
 ) -> None:
     values = CORE_ONE_BY_ONE[connection.vendor] if chosen == "core" else ONE_BY_ONE
+    if not values:
+        pytest.skip("every form was sent with PostgreSQL's value above")
     client, failed, seen = browser(inbox), [], set[tuple[str, str]]()
     for url in addresses(ids).values():
         page = client.get(url)
