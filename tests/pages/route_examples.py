@@ -32,8 +32,8 @@ from accounts.models import (
 )
 from approvals.models import Exemption, Gate, PolicySet
 from erasure.models import ErasureRequest, LegalHold
+from hooks.code_hosts import agent_identities, sources
 from hooks.models import CodeHostDelivery
-from hooks.repositories import agent_identities, sources
 from investigation.models import Export, ImportedGate, Incident, IncidentMember, SavedQuery
 from ledger.models import Effect, Stop
 from notifications.models import NotificationChannel
@@ -41,7 +41,7 @@ from pages.first_steps import client_wheel
 from pages.sample.sample_project import load_sample
 from retention import retention_sets
 from tests.api.api_client import Caller
-from tests.hooks.repositories.code_host import build_push
+from tests.hooks.code_hosts.code_host import build_push
 from tests.pages.people import PASSWORD, signed_in
 from tests.pages.sample_data import SampleIds, fill, permission
 from tests.visual.installation import FormReader
