@@ -59,9 +59,10 @@ REASON = "An example for the tour of all pages."
 
 def write_examples() -> dict[str, Any]:
     """Write the examples; return the sign-in cookies by person, and the ids by name."""
+    home = Project.objects.get(name="default")
     for name in (READER, IMPORTER, NEWCOMER):
         with transaction.atomic():
-            people.create_user(name, PASSWORD, actor="tests")
+            people.create_user(home, name, PASSWORD, actor="tests")
             people.change_own_password(User.objects.get(username=name), PASSWORD)
     reader = User.objects.get(username=READER)
     project = load_sample(reader, routine_days=1)
