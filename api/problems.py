@@ -1,7 +1,7 @@
 """Errors of the API as RFC 9457 problem documents (`application/problem+json`)."""
 
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from django.http import HttpResponse
@@ -54,10 +54,17 @@ class Problem(Exception):
         return body | self.more
 
 
+NO_SESSION_TEXT: Final = "The project has no such session. Open it first with POST /sessions."
+
+
 def build_session_not_found() -> Problem:
     """Build the error for a session that the project does not have."""
-    detail = "The project has no such session. Open it first with POST /sessions."
-    return Problem(404, "not_found", detail)
+    return Problem(404, "not_found", NO_SESSION_TEXT)
+
+
+def build_task_not_found() -> Problem:
+    """Build the error for a task that the project does not have."""
+    return Problem(404, "not_found", "The project has no such task. Create it first.")
 
 
 def build_effect_not_found() -> Problem:

@@ -27,7 +27,7 @@ from ledger.fold import apply
 from ledger.store import named_effects, writer
 from ledger.store.effect_rows import EffectRow
 from ledger.store.writer import LostRace
-from recovery import detectors
+from recovery.detectors import detectors
 from sessions import artifacts, field_history, items, leases, lookup, sessions, tasks, writers
 from sessions.writers import WriterStatus
 

@@ -16,7 +16,7 @@ from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.strictjson.canonical_json import to_canonical_text
 from api.views.sessions import require_session
-from recovery import detectors
+from recovery.detectors import detectors
 from sessions import facts
 
 

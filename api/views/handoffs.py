@@ -24,7 +24,7 @@ from api.schemas.working_state import WaitsOn
 from api.views.sessions import require_session
 from approvals.models import Gate
 from ledger.models import Effect
-from recovery import detectors
+from recovery.detectors import detectors
 from sessions import handoffs, messages
 from sessions.models import Handoff, Message
 

@@ -12,12 +12,12 @@ from api.preconditions import (
     check_preconditions,
     lock_session_of_call,
 )
-from api.problems import Problem
+from api.problems import Problem, build_task_not_found
 from api.reply import Reply
 from api.schemas import core
 from api.schemas.working_state import FinishTask
 from api.views.sessions import require_session
-from recovery import detectors
+from recovery.detectors import detectors
 from sessions import items, tasks
 from sessions.models import ITEM_STATES, Task
 
@@ -173,7 +173,7 @@ def _check_task_preconditions(call: Call, origin: Origin, task: Task) -> Reply |
 def _find_task(project: UUID, identity: UUID) -> Task:
     task = Task.objects.filter(project=project, id=identity).first()
     if task is None:
-        raise Problem(404, "not_found", "The project has no such task. Create it first.")
+        raise build_task_not_found()
     return task
 
 

@@ -34,7 +34,8 @@ from ledger import same_calls
 from ledger.models import Effect
 from ledger.partial_indexes import IS_A_CLAIM
 from pages.incidents import data
-from recovery import detectors, liveness
+from recovery import liveness
+from recovery.detectors import detectors
 from sessions.models import ITEM_STATES, Artifact, Handoff, Item, Lease, Session, Task
 
 MAX_TASKS: Final = 20  # rows on the session page; the separate lists use keyset paging
