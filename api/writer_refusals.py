@@ -1,4 +1,4 @@
-"""Answers to agents that may not write to a session: OTHER_AGENT and LEASE_LOST."""
+"""Answers to agents that may not write to a session: OTHER_AGENT, LEASE_LOST, SESSION_ENDED."""
 
 from collections.abc import Callable
 from typing import Final
@@ -15,6 +15,7 @@ OTHER_AGENT_TEXT: Final = (
     "This session belongs to another agent. Leave the work to that agent, or ask an administrator"
     " to put both agents in one team."
 )
+SESSION_ENDED_TEXT: Final = "The session has ended. Open a new session to continue the work."
 
 
 def refuse_writer(refused: WriterNotAllowed, replay: Callable[[], Reply | None]) -> Reply:

@@ -15,10 +15,11 @@ from api.endpoint import (
     post_command,
 )
 from api.pagination import build_page, check_choice, parse_parameters
-from api.problems import Problem, build_session_not_found
+from api.problems import Problem, build_session_not_found, build_task_not_found
 from api.reply import Reply
 from api.schemas import leases
 from api.serializers.leases import lease_to_json
+from api.writer_refusals import SESSION_ENDED_TEXT
 from sessions import fencing, lease_queries, lookup, sessions, writers
 from sessions import heartbeats as sessions_heartbeats
 from sessions import leases as sessions_leases
@@ -157,7 +158,7 @@ def _load_subject(call: Call, fields: leases.AcquireLease) -> LeaseSubject:
             .first()
         )
         if task is None:
-            raise Problem(404, "not_found", "The project has no such task. Create it first.")
+            raise build_task_not_found()
         _refuse_ended(task.session.status)
         return lease_queries.task_as_lease_subject(task)
     session = sessions.lock_session_by_reference(
@@ -177,8 +178,7 @@ _COMPENSATE_HINT: Final = " To compensate its effects, send `to_compensate`."
 
 def _refuse_ended(status: str, otherwise: str = "") -> None:
     if status in ENDED:
-        detail = f"The session has ended. Open a session with another key.{otherwise}"
-        raise Problem(409, "SESSION_ENDED", detail)
+        raise Problem(409, "SESSION_ENDED", f"{SESSION_ENDED_TEXT}{otherwise}")
 
 
 def _lock_session_of(call: Call, lease: UUID) -> None:

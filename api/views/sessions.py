@@ -15,11 +15,12 @@ from api.preconditions import (
     lock_session_of_call,
     raise_if_repeated,
 )
-from api.problems import Problem, build_session_not_found, check_meta
+from api.problems import NO_SESSION_TEXT, Problem, build_session_not_found, check_meta
 from api.reply import Reply
 from api.schemas import core
 from api.schemas import working_state as shapes
 from api.serializers.leases import lease_to_json
+from api.writer_refusals import SESSION_ENDED_TEXT
 from approvals.gates import cancel
 from db.clock import now_us
 from journal import sent_meta
@@ -219,10 +220,8 @@ def change_session(
             pointer="/waiting_on",
         )
     if fields.status is not None and session.status in ENDED:
-        sentence = "The session has ended. Open a new session to continue the work."
-        return conflict_reply(
-            "SESSION_ENDED", sentence, origin, {"session": session_brief_to_json(session)}
-        )
+        shown = {"session": session_brief_to_json(session)}
+        return conflict_reply("SESSION_ENDED", SESSION_ENDED_TEXT, origin, shown)
     sessions_by_reference = {}
     if fields.merge_into is not None:
         sessions_by_reference[fields.merge_into] = _find_other_session(
@@ -270,8 +269,7 @@ def _find_other_session(session: Session, reference: str, pointer: str) -> UUID:
     try:
         identity = lookup.load_session(session.project_id, reference).id
     except lookup.SessionNotFound:
-        detail = "The project has no such session. Open it first with POST /sessions."
-        raise Problem(422, "session_unknown", detail, pointer=pointer) from None
+        raise Problem(422, "session_unknown", NO_SESSION_TEXT, pointer=pointer) from None
     if identity == session.id:
         raise Problem(
             422,
