@@ -10,7 +10,6 @@ from django.http import FileResponse, Http404, HttpResponse, StreamingHttpRespon
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
-from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, member_required
 from db.clock import now_us
@@ -63,19 +62,13 @@ def export(request: MemberRequest) -> HttpResponseBase:
 
 @require_safe
 @member_required
-@vary_on_headers("HX-Request")
 def export_job(request: MemberRequest, export: UUID) -> HttpResponse:
-    """Show the progress of an export; polled as a fragment until it ends."""
+    """Show the progress of an export; the page loads itself again until it ends."""
     job = _get_export(request, export)
-    template = (
-        "pages/search/_export_state.html"
-        if request.headers.get("HX-Request") == "true"
-        else "pages/search/export_job.html"
-    )
     ended = job.state in ("done", "failed", "gone")
     notes = [] if ended else exports.index_notes(job)
     context = {"export": job, "format": FORMATS[job.format], "ended": ended, "notes": notes}
-    return render(request, template, context)
+    return render(request, "pages/search/export_job.html", context)
 
 
 @require_safe
