@@ -14,7 +14,7 @@ import io
 import tempfile
 import zipfile
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import IO, Any, Final
@@ -23,16 +23,11 @@ import orjson
 
 from accounts.models import Project
 from display.index_progress import IndexProgress
-from investigation.models import FORMATS
 from investigation.query import execute, result_columns, stream
 from investigation.query.column_types import Reader, format_moment_us
 from investigation.query.execute import CompiledQuery
 from investigation.query.parser.ast import QueryError
-from investigation.query.permalink import (
-    load_pinned_position,
-    make_ages_absolute,
-    pin_query,
-)
+from investigation.query.permalink import pin_query
 from journal.models import Entry
 from proofs import proof_document
 from proofs.models import TreeHead
@@ -71,33 +66,6 @@ class ExportPlan:
         return execute.compile_query(self.text, self.project, self.now_us, self.position)
 
 
-def plan_export(
-    project: Project, text: str, form: str, now_us: int, who: str, columns: Sequence[str] = ()
-) -> ExportPlan:
-    """Plan an export of `text` as of now. Raises QueryError, KeyError for an unknown format.
-
-    Names in `columns` that the rows do not have are ignored.
-    """
-    FORMATS[form]
-    if not text.strip():
-        raise QueryError(
-            0, 0, "The query is empty. Name what to export, for example effect or session."
-        )
-    export = ExportPlan(
-        project,
-        make_ages_absolute(text, now_us),
-        form,
-        load_pinned_position(),
-        now_us,
-        who,
-    )
-    compiled = export.compiled
-    if form != "bundle" and compiled.query.grouping is None:
-        export.columns = tuple(name for name in _column_names(compiled, export) if name in columns)
-    export.late = bool(late_indexes(compiled))
-    return export
-
-
 def late_indexes(search: CompiledQuery) -> list[IndexProgress]:
     """List the indexes of a query that have not read the journal up to its position."""
     return [index for index in search.indexes if index.missing]
@@ -119,24 +87,23 @@ def export_pieces(
 ) -> Iterator[bytes]:
     """Yield the file in pieces. Calls `tell` with the rows done; reads rows within `limit()`.
 
-    Raises QueryError if an index has not reached the export's position.
+    The indexes of the query must have reached the export's position (`late_indexes`).
     """
     search = export.compiled
-    for index in late_indexes(search):
-        raise QueryError(0, 0, f"{index.note} Export again when they are indexed.")
     if export.format == "bundle":
         positions = array("q")
         exported = _export_rows(export, search, tell, limit, positions)
         yield from _bundle_pieces(export, search, exported, positions)
         return
-    names, rows = _column_names(search, export), _export_rows(export, search, tell, limit)
+    names, rows = list_column_names(search, export), _export_rows(export, search, tell, limit)
     if export.format == "csv":
         yield _csv_line(names)
     for chunk in rows:
         yield b"".join(_to_csv(row) if export.format == "csv" else _to_ndjson(row) for row in chunk)
 
 
-def _column_names(search: CompiledQuery, export: ExportPlan) -> list[str]:
+def list_column_names(search: CompiledQuery, export: ExportPlan) -> list[str]:
+    """List the columns of the rows, or of the groups."""
     grouping = search.query.grouping
     if grouping is not None:
         return [*(name for name, _ in grouping.names), *map(str, grouping.aggregates)]
@@ -157,7 +124,7 @@ def _export_rows(
     if search.query.grouping is not None:
         with limit():
             groups = execute.load_results(search, result_columns.prepare_rows(entity)).groups
-        names = _column_names(search, export)
+        names = list_column_names(search, export)
         json_rows = (
             [dict(zip(names, row, strict=True)) for row in result_columns.groups_to_json(groups)]
             if groups is not None
@@ -166,7 +133,7 @@ def _export_rows(
         tell(len(json_rows))
         yield json_rows
         return
-    names = _column_names(search, export)
+    names = list_column_names(search, export)
     chunks = stream.stream_matches(search, result_columns.prepare_rows(entity))
     while True:
         with limit():
@@ -235,7 +202,7 @@ def _bundle_pieces(
         tempfile.TemporaryFile() as csv_file,
         zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
     ):
-        csv_file.write(_csv_line(_column_names(search, export)))
+        csv_file.write(_csv_line(list_column_names(search, export)))
         kept = _PartDigest()
         with file.open("rows.ndjson", "w", force_zip64=True) as part:
             for chunk in rows:
@@ -327,6 +294,6 @@ def _about_json(
         "asked_at": format_moment_us(export.now_us),
         "asked_by": export.who,
         "rows": number,
-        "columns": _column_names(search, export),
+        "columns": list_column_names(search, export),
         "files": hashes,
     }

@@ -28,9 +28,10 @@ from display import access_log
 from investigation.exports import export_writer
 from investigation.exports.export_writer import ExportPlan
 from investigation.fulltext import indexer
-from investigation.models import Export
+from investigation.models import FORMATS, Export
 from investigation.query import execute
 from investigation.query.parser.ast import QueryError
+from investigation.query.permalink import load_pinned_position, make_ages_absolute
 from monitoring import job_heartbeats
 
 log = structlog.get_logger("gatebook.exports")
@@ -72,9 +73,31 @@ def request_export(
 def plan_member_export(
     membership: Membership, text: str, form: str, columns: Sequence[str] = ()
 ) -> ExportPlan:
-    """Plan an export of a member as of now. Raises QueryError."""
+    """Plan an export as of now. Raises QueryError, KeyError for an unknown format.
+
+    Names in `columns` that the rows do not have are ignored.
+    """
+    FORMATS[form]
+    if not text.strip():
+        raise QueryError(
+            0, 0, "The query is empty. Name what to export, for example effect or session."
+        )
     who = f"{membership.user.get_username()} ({ensure_pseudonym(membership.user)})"
-    return export_writer.plan_export(membership.project, text, form, now_us(), who, columns)
+    at_us = now_us()
+    export = ExportPlan(
+        membership.project,
+        make_ages_absolute(text, at_us),
+        form,
+        load_pinned_position(),
+        at_us,
+        who,
+    )
+    search = export.compiled
+    if form != "bundle" and search.query.grouping is None:
+        names = export_writer.list_column_names(search, export)
+        export.columns = tuple(name for name in names if name in columns)
+    export.late = bool(export_writer.late_indexes(search))
+    return export
 
 
 def record_export(membership: Membership, wanted: ExportPlan, subject: UUID) -> None:
@@ -184,9 +207,14 @@ def _write_export(export: Export) -> bool:
 
 
 def _wait_for_indexes(export: Export, wanted: ExportPlan) -> None:
-    """Update the full-text and duplicate indexes up to the export's position if it needs them."""
+    """Update the full-text and duplicate indexes up to the export's position if it needs them.
+
+    Raises QueryError if an index still lags.
+    """
     if export_writer.late_indexes(wanted.compiled):
         indexer.update_index(upto=export.position, after_step=lambda: _send_heartbeat(export))
+    for index in export_writer.late_indexes(wanted.compiled):
+        raise QueryError(0, 0, f"{index.note} Export again when they are indexed.")
 
 
 def index_notes(export: Export) -> list[str]:
