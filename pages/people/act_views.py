@@ -48,5 +48,7 @@ def session_people_page(request: MemberRequest, session: UUID) -> HttpResponse:
 def _render_acts(request: MemberRequest, context: dict[str, Any]) -> HttpResponse:
     is_fragment = request.headers.get("HX-Request") == "true"
     return render(
-        request, "pages/people/_acts.html" if is_fragment else "pages/people/acts.html", context
+        request,
+        "pages/people/_what_people_saw_and_did.html" if is_fragment else "pages/people/acts.html",
+        context,
     )

@@ -40,8 +40,10 @@ def reviewer_page(request: MemberRequest, person: int) -> HttpResponse:
         "is_cut": len(answers) >= reviewer_answers.MAX_ANSWERS,
         "sittings": sittings[:20],
         "sitting": sitting,
-        "inside": sitting.speed if sitting is not None else None,
-        "rest": measure_speed([vote for vote in answers if vote.pk not in inside]),
+        "speeds": [
+            ("In this sitting", sitting.speed if sitting is not None else None),
+            ("All others", measure_speed([vote for vote in answers if vote.pk not in inside])),
+        ],
         "expiries": reviewer_answers.load_expiries(project.id, sittings, period),
     }
     return render(request, "pages/people/reviewer.html", context)

@@ -90,7 +90,7 @@ def field_list(name: str) -> SafeString:
     entity = ENTITIES[name]
     fields = [(field, docs.example_condition(entity, field)) for field in entity.fields.values()]
     context = {"entity": entity, "fields": fields, "entities": ENTITIES.values()}
-    return SafeString(get_template("pages/search/_fields.html").render(context))
+    return SafeString(get_template("pages/search/_filters_and_syntax.html").render(context))
 
 
 @register.filter

@@ -144,7 +144,7 @@ def test_erased_texts_are_marked_and_only_administrators_see_the_erase_link(
             )
     assert "Ann" not in page(organization, "session_decisions", session)
     assert ">erased</span>" in page(organization, "session_decisions", session)
-    assert "Its text was erased." in page(organization, "session_handoffs", session)
+    assert "The text was erased." in page(organization, "session_handoffs", session)
 
 
 def test_a_session_of_another_project_is_not_found(
