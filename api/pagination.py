@@ -89,6 +89,14 @@ def check_choice(params: dict[str, str], name: str, choices: Collection[str]) ->
         raise Problem(422, "invalid", detail, pointer=f"/{name}")
 
 
+def parse_switch(params: dict[str, str], name: str, chosen: str, *, default: str = "0") -> bool:
+    """Return whether a filter is on. Problem 422 for a value other than 0 and 1."""
+    if params.get(name, default) not in ("0", "1"):
+        detail = f"`{name}` is invalid. Send 1 (only {chosen}) or 0 (all)."
+        raise Problem(422, "invalid", detail, pointer=f"/{name}")
+    return params.get(name, default) == "1"
+
+
 def parse_whole_number(
     params: dict[str, str], name: str, default: int, maximum: int, *, least: int = 1
 ) -> int:

@@ -6,7 +6,7 @@ from django.http import HttpResponse
 
 from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
-from api.pagination import build_page, parse_parameters
+from api.pagination import build_page, parse_parameters, parse_switch
 from api.preconditions import (
     check_preconditions,
     conflict_reply,
@@ -75,16 +75,8 @@ def conclude_decision(
 def list_decisions(call: Call, session: UUID) -> HttpResponse:
     """List decisions of a session, newest first; with open=1 only open ones."""
     params = parse_parameters(call.request, {"open", "limit", "after"})
-    if params.get("open", "0") not in ("0", "1"):
-        raise Problem(
-            422,
-            "invalid",
-            "`open` is invalid. Send 1 (only open decisions) or 0 (all).",
-            pointer="/open",
-        )
-    rows = decisions.query_decisions(
-        require_session(call.project, session), open_only=params.get("open") == "1"
-    )
+    open_only = parse_switch(params, "open", "open decisions")
+    rows = decisions.query_decisions(require_session(call.project, session), open_only=open_only)
     return build_json_response(200, build_page(rows, params, decisions.decision_to_json))
 
 

@@ -17,7 +17,7 @@ from api.endpoint import (
     transact,
 )
 from api.events import parse, record
-from api.pagination import parse_parameters
+from api.pagination import check_choice, parse_parameters
 from api.problems import Problem
 from api.redaction import redact
 from api.reply import Reply
@@ -71,10 +71,7 @@ def _read_options(call: Call) -> bool:
     """Return whether the batch is atomic. Problem if `evaluate_policies` is not applicable."""
     params = parse_parameters(call.request, {"atomic", "evaluate_policies"})
     for name in ("atomic", "evaluate_policies"):
-        if params.get(name, "false") not in ("true", "false"):
-            raise Problem(
-                422, "invalid", f"`{name}` is invalid. Send true or false.", pointer=f"/{name}"
-            )
+        check_choice(params, name, ("true", "false"))
     if params.get("evaluate_policies") == "true":
         if call.token.scope != "import":
             detail = (

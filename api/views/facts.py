@@ -6,12 +6,11 @@ from django.http import HttpResponse
 
 from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
-from api.pagination import build_page, parse_parameters
+from api.pagination import build_page, parse_parameters, parse_switch
 from api.preconditions import (
     check_preconditions,
     lock_session_of_call,
 )
-from api.problems import Problem
 from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.strictjson.canonical_json import to_canonical_text
@@ -55,15 +54,9 @@ def observe_fact(
 def list_facts(call: Call, session: UUID) -> HttpResponse:
     """List observed facts, newest first. Filters: `fresh=1` (unexpired), `name`."""
     params = parse_parameters(call.request, {"name", "fresh", "limit", "after"})
-    if params.get("fresh", "0") not in ("0", "1"):
-        raise Problem(
-            422,
-            "invalid",
-            "`fresh` is invalid. Send 1 (only unexpired facts) or 0 (all).",
-            pointer="/fresh",
-        )
+    is_fresh = parse_switch(params, "fresh", "unexpired facts")
     rows = facts.query_observed_facts(require_session(call.project, session))
-    if params.get("fresh") == "1":
+    if is_fresh:
         rows = rows.filter(fresh_until_us__gte=call.received_us)
     if "name" in params:
         rows = rows.filter(name=params["name"])

@@ -9,7 +9,13 @@ from accounts.models import Agent
 from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
-from api.pagination import MAX_LIMIT, check_choice, parse_parameters, parse_whole_number
+from api.pagination import (
+    MAX_LIMIT,
+    check_choice,
+    parse_parameters,
+    parse_switch,
+    parse_whole_number,
+)
 from api.preconditions import check_preconditions, lock_session_of_call, require_session_id
 from api.problems import Problem
 from api.reply import Reply
@@ -57,19 +63,13 @@ def list_messages(call: Call) -> HttpResponse:
     """List messages in the agent's own inbox and the shared inbox, oldest first."""
     params = parse_parameters(call.request, {"unread", "box", "session", "after", "limit"})
     limit = parse_whole_number(params, "limit", DEFAULT_MESSAGE_LIMIT, MAX_LIMIT)
-    if params.get("unread", "1") not in ("0", "1"):
-        raise Problem(
-            422,
-            "invalid",
-            "`unread` is invalid. Send 1 (only unread messages) or 0 (all).",
-            pointer="/unread",
-        )
+    unread = parse_switch(params, "unread", "unread messages", default="1")
     check_choice(params, "box", messages.INBOXES)
     letters = messages.load_inbox(
         call.project,
         call.token.agent,
         boxes=(params["box"],) if "box" in params else messages.INBOXES,
-        unread=params.get("unread") != "0",
+        unread=unread,
         session=require_session_id(call.project, params["session"])
         if "session" in params
         else None,
