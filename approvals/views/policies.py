@@ -158,7 +158,11 @@ def draft_page(request: MemberRequest) -> HttpResponse:
     """
     project = request.membership.project
     is_fragment = bool(request.headers.get("HX-Request"))
-    template = "approvals/policies/_what_the_draft_would_have_done.html" if is_fragment else "approvals/policies/draft.html"
+    template = (
+        "approvals/policies/_what_the_draft_would_have_done.html"
+        if is_fragment
+        else "approvals/policies/draft.html"
+    )
     context: dict[str, Any] = {
         "examples": draft_help.EXAMPLES,
         "words": "" if is_fragment else json.dumps(draft_help.load_completions(project)),
