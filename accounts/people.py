@@ -295,13 +295,17 @@ OWN_PASSWORD_KINDS: Final = (
 def _store_own_password(user: User, kind: str) -> None:
     """Store the password set on `user` as their own; keep who set the last one.
 
-    Recorded in every project of the person, else in the first one of the installation.
+    Recorded in every project of the person. Without one, it is recorded in the first project that
+    is no archive, by Gatebook and without their name: nobody there knows the person.
     """
     person = Person.objects.get(user=user)
     user.save(update_fields=["password"])
     projects = list(Membership.objects.filter(user=user).values_list("project", flat=True))
-    for project in sorted(projects) or [_find_first_project()]:
+    for project in sorted(projects):
         _record_own_password(project, user, kind, person.pseudonym)
+    if not projects:
+        first = Project.objects.filter(archive=False).order_by("id")[0]
+        _record_own_password(first.id, user, kind, SYSTEM_SOURCE, is_named=False)
     Person.objects.filter(user=user).update(
         password_is_own=True,
         password_given_by=person.password_given_by,
@@ -309,14 +313,14 @@ def _store_own_password(user: User, kind: str) -> None:
     )
 
 
-def _find_first_project() -> UUID:
-    return Project.objects.order_by("id").values_list("id", flat=True)[0]
-
-
-def _record_own_password(project: UUID, user: User, kind: str, actor: str) -> None:
+def _record_own_password(
+    project: UUID, user: User, kind: str, actor: str, *, is_named: bool = True
+) -> None:
     """Record that the password now stored for `user` is their own.
 
     The entry comes first: a guard lets the mark be set for no other password (account_guards.py).
+    The guard and `manage.py rebuild` find the person by the pseudonym in the facts; the body names
+    them only if `is_named`.
     """
     person = ensure_pseudonym(user)
     record_admin_entry(
@@ -331,7 +335,7 @@ def _record_own_password(project: UUID, user: User, kind: str, actor: str) -> No
             "account": digest_account(person, user.pk),
             "salt": read_password_salt(user.password),
         },
-        words={"username": user.get_username(), "person": person},
+        words={"username": user.get_username(), "person": person} if is_named else {},
     )
 
 

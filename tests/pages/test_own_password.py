@@ -13,13 +13,13 @@ from django.db import Error, connection, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, reverse
 
-from accounts import people
+from accounts import people, projects
 from accounts.models import Membership, Person
 from approvals import exemptions
 from config.urls import urlpatterns
 from db.clock import now_us
 from db.errors import ChangeRefused
-from journal.models import Entry
+from journal.models import Body, Entry
 from tests.approvals.confirm_helpers import proved
 from tests.pages.people import PASSWORD, Organization
 from tests.pages.test_people_passwords import SHOWN, reset
@@ -133,6 +133,23 @@ def test_a_reset_names_its_author_and_its_password_only_opens_the_form(
     assert kinds == [("admin.password_reset", by), ("admin.password_changed", person)]
 
 
+def test_an_own_password_without_a_project_does_not_name_the_person(
+    organization: Organization,
+) -> None:
+    projects.create_archive("imported", UUID(int=1))
+    with transaction.atomic():
+        people.create_user(organization.other, "newcomer", PASSWORD, actor="tests")
+    client = sign_in("newcomer", PASSWORD)
+    assert change(client, PASSWORD, NEW).status_code == 302
+    assert people.has_own_password(User.objects.get(username="newcomer"))
+    entry = Entry.objects.get(kind="admin.password_changed")
+    first, _ = sorted((organization.project.id, organization.other.id))
+    assert (entry.project, entry.actor) == (first, "gatebook")
+    body = Body.objects.get(entry=entry).text
+    assert body == '{"kind":"admin.password_changed"}'
+    call_command("rebuild", "--check", "--table", "accounts_person")
+
+
 def test_a_password_set_by_a_command_must_be_replaced(
     organization: Organization, monkeypatch: Any
 ) -> None:
@@ -219,8 +236,6 @@ def test_a_person_created_by_a_command_replaces_the_printed_password(
 
 
 def test_the_first_administrator_owns_the_password_that_setup_printed(db: None) -> None:
-    from accounts import projects
-
     with transaction.atomic():
         user = people.create_administrator("boss", PASSWORD, projects.ensure_default_project())
     assert people.has_own_password(user)
