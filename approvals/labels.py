@@ -32,6 +32,10 @@ STEP_UP_LABELS: Final[dict[str, str]] = {
     "reauth": "your password",
     "typed_digest": "the intent code and your password",
 }
+GIVEN_PROOF_LABELS: Final[dict[str, str]] = {  # with what another person confirmed
+    "reauth": "the password",
+    "typed_digest": "the intent code and the password",
+}
 # Status of a gate -> (label, CSS class, shape in the sprite)
 STATUS_LABELS: Final[dict[str, tuple[str, str, str]]] = {
     "pending": ("awaiting approval", "is-awaiting", "awaiting"),

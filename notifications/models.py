@@ -79,8 +79,15 @@ class NotificationChannel(models.Model):
         """The target for pages; a URL's path is cut, since it is often a secret."""
         if self.kind == "email":
             return self.target
-        start, _, path = self.target.partition("://")[2].partition("/")
-        return f"{start}/…{path[-4:]}" if len(path) > 12 else f"{start}/{path}"
+        path = self.target.partition("://")[2].partition("/")[2]
+        return f"{self.host}/…{path[-4:]}" if len(path) > 12 else f"{self.host}/{path}"
+
+    @property
+    def host(self) -> str:
+        """The host of the target, which reveals neither a person nor a secret."""
+        if self.kind == "email":
+            return self.target.rpartition("@")[2]
+        return self.target.partition("://")[2].partition("/")[0].rpartition("@")[2]
 
 
 class Notification(models.Model):

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Coalesce
 from django.urls import reverse
 
 from approvals import labels
@@ -21,6 +22,7 @@ from approvals.models import Gate
 from approvals.policies.requirement import Requirement
 from display.effect_headline import Moment, Sentence
 from journal.models import Body, Entry
+from journal.summaries import parse_body
 from ledger.models import Effect
 from ledger.verdicts.verdict_inputs import is_in_doubt
 from ledger.violations import ACKNOWLEDGED_KIND, VIOLATION_LABELS
@@ -33,8 +35,10 @@ from web.templatetags.gatebook import elapsed
 
 MAX_ACTS: Final = 200  # of one page
 MAX_NOTIFICATIONS: Final = 100
+MAX_GATE_ENTRIES: Final = 1_000  # of a request's page, apart from views
 # Journal entries of a session that one page searches: a session has more of its agent's.
 MAX_SEARCHED: Final = 20_000
+MAX_US: Final = 253_370_764_800_000_000  # the year 9999
 # Kind of an entry -> what was done.
 _ACTS: Final = {
     "gate.requested": "approval requested",
@@ -59,7 +63,8 @@ _ACTS: Final = {
     "integrity.violation": "violation recorded",
     ACKNOWLEDGED_KIND: "acknowledged the violation",
 }
-_KINDS: Final = (*_ACTS, "access.viewed")
+VIEWED_KIND: Final = "access.viewed"
+_KINDS: Final = (*_ACTS, VIEWED_KIND)
 # Entries whose body has words of a person, and where.
 _QUOTED: Final = {
     "gate.voted": "reason",
@@ -94,6 +99,8 @@ _CONTROLS: Final = {
     "handoff_overload": "A handoff is larger than the next worker should read",
 }
 
+_Period = tuple[int | None, int | None]  # the first moment (µs) and the one after the last
+
 
 @dataclass(slots=True)
 class PersonAct:
@@ -127,6 +134,7 @@ class PeopleActs:
     acts: list[PersonAct]
     findings: list[Finding]
     older: int | None = None
+    limits: list[str] = field(default_factory=list)  # what is listed only in part
 
 
 def load_effect_acts(effect: Any, entries: Iterable[Entry], gates: Sequence[Gate]) -> PeopleActs:
@@ -139,26 +147,46 @@ def load_effect_acts(effect: Any, entries: Iterable[Entry], gates: Sequence[Gate
     subjects = {effect.id, *(gate.id for gate in gates)}
     episodes = _load_episodes(effect.session_id, subjects) if was_waited_for else []
     acts = _describe_entries(listed, gates, {}, effect.id, {})
-    acts += _load_notifications(effect.project_id, gates, episodes)
-    return PeopleActs(_in_order(acts), _count_findings(listed, episodes))
+    notifications, limits = _load_notifications(
+        effect.project_id, [gate.id for gate in gates], episodes
+    )
+    acts += notifications
+    return PeopleActs(_in_order(acts), _count_findings(listed, episodes), limits=limits)
 
 
 def load_gate_acts(gate: Gate) -> PeopleActs:
-    """Return the acts about a request. At most six queries."""
-    entries = Entry.objects.filter(effect=gate.effect_id, kind__in=_KINDS, lane="system")
-    newest = list(entries.order_by("-position")[:MAX_ACTS])
-    newest = [
-        entry for entry in newest if entry.subject == gate.id or not entry.kind.startswith("gate.")
-    ]
+    """Return the acts about a request; at most seven queries.
+
+    Views are limited separately, so that they never hide an answer.
+    The effect may have other requests: what is about those is on their pages.
+    """
+    others = Gate.objects.filter(effect=gate.effect_id).exclude(id=gate.id)
+    entries = (
+        Entry.objects.filter(effect=gate.effect_id, kind__in=_KINDS, lane="system")
+        .exclude(subject__in=others.values("id"))
+        .order_by("-position")
+    )
+    views = list(entries.filter(kind=VIEWED_KIND)[: MAX_ACTS + 1])
+    others_than_views = list(entries.exclude(kind=VIEWED_KIND)[: MAX_GATE_ENTRIES + 1])
+    listed = [*others_than_views[:MAX_GATE_ENTRIES], *views[:MAX_ACTS]]
     episodes = _load_episodes(gate.session_id, {gate.id, gate.effect_id})
     handles = {gate.effect_id: str(gate.effect)}
-    acts = _describe_entries(newest, [gate], handles, gate.id, {})
-    acts += _load_notifications(gate.project_id, [gate], episodes)
-    return PeopleActs(_in_order(acts), _count_findings(newest, episodes))
+    acts = _describe_entries(listed, [gate], handles, gate.id, {})
+    notifications, limits = _load_notifications(gate.project_id, [gate.id], episodes)
+    acts += notifications
+    if len(views) > MAX_ACTS:
+        limits.append(_describe_limit(MAX_ACTS, "views"))
+    if len(others_than_views) > MAX_GATE_ENTRIES:
+        limits.append(_describe_limit(MAX_GATE_ENTRIES, "answers and events"))
+    return PeopleActs(_in_order(acts), _count_findings(listed, episodes), limits=limits)
 
 
 def load_session_acts(session: Session, before: int | None = None) -> PeopleActs:
-    """Return the newest acts about a session and what is in it. At most ten queries."""
+    """Return the newest acts about a session and what is in it. At most twelve queries.
+
+    A notification or a message belongs to the page of its time, between the entries at which this
+    page and the newer page begin.
+    """
     entries = Entry.objects.filter(session=session.id)
     if before is not None:
         entries = entries.filter(position__lt=before)
@@ -178,19 +206,41 @@ def load_session_acts(session: Session, before: int | None = None) -> PeopleActs
     effects = {entry.effect for entry in listed if entry.effect}
     positions = Effect.objects.filter(id__in=effects).values_list("id", "opened_position")
     handles = {effect: f"e_{position}" for effect, position in positions}
-    episodes = _load_episodes(session.id)
+    since_us, until_us = _load_time(session, older), _load_time(session, before)
+    episodes = _load_episodes(session.id, until_us=until_us)
     acts = _describe_entries(
         listed, gates, handles, session.id, {row.raised_position: row for row in episodes}
     )
-    since_us = min((act.at_us for act in acts), default=0) if older is not None else 0
-    until_us = max((act.at_us for act in acts), default=0) if before is not None else None
-    further = [*_load_notifications(session.project_id, gates, episodes), *_load_messages(session)]
-    acts += [
-        act
-        for act in further
-        if act.at_us >= since_us and (until_us is None or act.at_us <= until_us)
-    ]
-    return PeopleActs(_in_order(acts), _count_findings(listed, episodes, gates), older)
+    session_gates = Gate.objects.filter(session=session.id).values("id")
+    period = (since_us, until_us)
+    notifications, limits = _load_notifications(session.project_id, session_gates, episodes, period)
+    messages, message_limits = _load_messages(session, period)
+    acts += [act for act in (*notifications, *messages) if _is_within(act.at_us, period)]
+    findings = _count_findings(listed, episodes, gates)
+    return PeopleActs(_in_order(acts), findings, older, limits + message_limits)
+
+
+def _load_time(session: Session, position: int | None) -> int | None:
+    """Return when the session's first entry from `position` on was received."""
+    if position is None:
+        return None
+    entries = Entry.objects.filter(session=session.id, position__gte=position)
+    return entries.order_by("position").values_list("received_us", flat=True).first()
+
+
+def _is_within(at_us: int, period: _Period) -> bool:
+    since_us, until_us = period
+    return (since_us is None or at_us >= since_us) and (until_us is None or at_us < until_us)
+
+
+def _filter_period(name: str, period: _Period) -> Q:
+    since_us, until_us = period
+    condition = Q() if since_us is None else Q((f"{name}__gte", since_us))
+    return condition if until_us is None else condition & Q((f"{name}__lt", until_us))
+
+
+def _describe_limit(number: int, name: str) -> str:
+    return f"Only the newest {number} {name} are listed."
 
 
 def _in_order(acts: Iterable[PersonAct]) -> list[PersonAct]:
@@ -205,7 +255,7 @@ def _describe_entries(
     episodes: Mapping[int | None, StuckEpisode],
 ) -> list[PersonAct]:
     """Return an act for each entry; `page` is what the page shows, and needs no link."""
-    facts = {entry.position: orjson.loads(entry.facts or "{}") for entry in entries}
+    facts = {entry.position: _read_facts(entry) for entry in entries}
     assignees = {fact["to"] for fact in facts.values() if fact.get("to")}
     names = _load_names({entry.actor for entry in entries if entry.actor} | assignees)
     quotes = _load_quotes(entries)
@@ -232,6 +282,20 @@ def _describe_entries(
     return [describe(entry) for entry in entries]
 
 
+def _read_facts(entry: Entry) -> dict[str, Any]:
+    """Return the facts that have the expected types: a foreign bundle may contain any."""
+
+    def is_expected(name: str, value: Any) -> bool:
+        if name.endswith("_us"):
+            return type(value) is int and 0 <= value <= MAX_US
+        if name == "warnings":
+            return isinstance(value, list) and all(isinstance(check, str) for check in value)
+        return isinstance(value, str) or (name == "version" and type(value) is int)
+
+    facts = parse_body(entry.facts or "{}")
+    return {name: value for name, value in facts.items() if is_expected(name, value)}
+
+
 def _describe_entry(
     entry: Entry,
     facts: Mapping[str, Any],
@@ -240,7 +304,7 @@ def _describe_entry(
     episode: StuckEpisode | None,
 ) -> tuple[str, Sentence]:
     """Return what was done, and what the entry says of it."""
-    if entry.kind == "access.viewed":
+    if entry.kind == VIEWED_KIND:
         if gate is not None:
             version = facts.get("version")
             return "saw the request" + (f", version {version}" if version else ""), []
@@ -255,10 +319,16 @@ def _describe_entry(
     elif entry.kind == "gate.requested" and gate is not None:
         return what, [f"from {labels.describe_approvers(Requirement.of(gate.requirement))}"]
     elif entry.kind == "gate.assigned":
-        return what, [f"to {names.get(facts.get('to', ''), 'no one')}"]
+        return what, [f"to {_describe_assignee(facts.get('to', ''), names)}"]
     elif entry.kind == "session.stuck" and episode is not None and episode.says:
         return what, [f"{name_rule(facts)}: ", *sentence_from_json(episode.says)]
     return what, describe(facts) if describe is not None else []
+
+
+def _describe_assignee(pseudonym: str, names: Mapping[str, str]) -> str:
+    if not pseudonym:
+        return "no one"
+    return names.get(pseudonym) or _describe_unnamed(pseudonym) or "a person without a name here"
 
 
 def _describe_vote(facts: Mapping[str, Any]) -> Sentence:
@@ -273,8 +343,8 @@ def _describe_vote(facts: Mapping[str, Any]) -> Sentence:
         )
         parts.append(f"the page warned: {words}")
     if facts.get("proof") not in (None, "", "none"):
-        parts.append(f"with {labels.STEP_UP_LABELS.get(facts['proof'], 'the name typed')}")
-    return ["; ".join(parts).replace("your password", "the password")] if parts else []
+        parts.append(f"with {labels.GIVEN_PROOF_LABELS.get(facts['proof'], 'the name typed')}")
+    return ["; ".join(parts)] if parts else []
 
 
 _DETAILS: Final[dict[str, Callable[[Mapping[str, Any]], Sentence]]] = {
@@ -306,56 +376,75 @@ def _load_quotes(entries: Iterable[Entry]) -> dict[int, str]:
         return {}
     quotes = {}
     for position, text in Body.objects.filter(entry__in=kinds).values_list("entry", "text"):
-        words = orjson.loads(text).get(_QUOTED[kinds[position]])
+        words = parse_body(text).get(_QUOTED[kinds[position]])
         if isinstance(words, str) and words.strip():
             quotes[position] = words
     return quotes
 
 
-def _load_episodes(session: UUID, subjects: Collection[UUID] = ()) -> list[StuckEpisode]:
+def _load_episodes(
+    session: UUID, subjects: Collection[UUID] = (), until_us: int | None = None
+) -> list[StuckEpisode]:
     """Return raised episodes of a session, newest first; with `subjects` only about them."""
     rows = StuckEpisode.objects.filter(session=session, raised_us__isnull=False)
     if subjects:
         rows = rows.filter(subject__in=subjects)
+    if until_us is not None:
+        rows = rows.filter(raised_us__lt=until_us)
     return list(rows.order_by("-since_us")[:MAX_ACTS])
 
 
 def _load_notifications(
-    project: UUID, gates: Iterable[Gate], episodes: Iterable[StuckEpisode]
-) -> list[PersonAct]:
-    """Return the notifications about requests and stuck rules. At most two queries."""
-    gate_ids = {gate.id: gate for gate in gates}
+    project: UUID,
+    gates: "Sequence[UUID] | QuerySet[Gate, Any]",
+    episodes: Iterable[StuckEpisode],
+    period: _Period = (None, None),
+) -> tuple[list[PersonAct], list[str]]:
+    """Return the notifications about requests (by id) and stuck rules. At most two queries."""
     keys = {
         build_alert_key(row.session_id, row.subject, row.rule, row.epoch): row for row in episodes
     }
     keys |= {f"over:{key}": row for key, row in keys.items()}
-    rows: list[Notification] = []
-    if gate_ids:
-        of_gates = Notification.objects.filter(gate__in=gate_ids)
-        rows += of_gates.select_related("channel").order_by("-id")[:MAX_NOTIFICATIONS]
-    if keys:
-        channels = NotificationChannel.objects.filter(project=project)
-        of_rules = Notification.objects.filter(channel__in=channels, key__in=keys)
-        rows += of_rules.select_related("channel").order_by("-id")[:MAX_NOTIFICATIONS]
-    return [
+    notifications = Notification.objects.annotate(at_us=Coalesce("sent_at_us", "due_at_us"))
+    notifications = notifications.filter(_filter_period("at_us", period))
+    notifications = notifications.select_related("channel__person").order_by("-id")
+    channels = NotificationChannel.objects.filter(project=project)
+    rows: list[Any] = []
+    limits: set[str] = set()
+    for condition in (Q(gate__in=gates), Q(channel__in=channels, key__in=keys)):
+        newest = list(notifications.filter(condition)[: MAX_NOTIFICATIONS + 1])
+        rows += newest[:MAX_NOTIFICATIONS]
+        if len(newest) > MAX_NOTIFICATIONS:
+            limits.add(_describe_limit(MAX_NOTIFICATIONS, "notifications of a kind"))
+    acts = [
         PersonAct(
-            row.sent_at_us or row.due_at_us,
-            row.channel.shown,
+            row.at_us,
+            _name_recipient(row.channel),
             f"notified {_TOPICS.get(row.topic, 'about the answer')}: {_DELIVERIES[row.state]}",
             None,
             [f"{keys[row.key].rule} {RULES[keys[row.key].rule]}"] if row.key in keys else [],
         )
         for row in rows
     ]
+    return acts, list(limits)
 
 
-def _load_messages(session: Session) -> list[PersonAct]:
+def _name_recipient(channel: NotificationChannel) -> str:
+    """Return the person of a channel, else its host: viewers may not read whole addresses."""
+    if channel.person is not None:
+        return channel.person.get_username()
+    return f"{channel.kind} at {channel.host}"
+
+
+def _load_messages(session: Session, period: _Period) -> tuple[list[PersonAct], list[str]]:
     """Return messages about a session, when agents read them, and answers. One query."""
     rows = Message.objects.filter(session=session).select_related(
         "from_agent", "from_user", "recipient", "in_reply_to"
     )
+    rows = rows.filter(_filter_period("sent_at_us", period) | _filter_period("read_at_us", period))
+    newest = list(rows.order_by("-opened_position")[: MAX_ACTS + 1])
     acts = []
-    for row in rows.order_by("-opened_position")[:MAX_ACTS]:
+    for row in newest[:MAX_ACTS]:
         sender = row.from_user.get_username() if row.from_user else ""
         sender = f"agent {row.from_agent.name}" if row.from_agent else sender
         to = f"agent {row.recipient.name}" if row.recipient else "all agents"
@@ -368,7 +457,7 @@ def _load_messages(session: Session) -> list[PersonAct]:
             acts.append(
                 PersonAct(row.read_at_us, to, "read the message", None, handle=str(row), url=url)
             )
-    return acts
+    return acts, [_describe_limit(MAX_ACTS, "messages")] if len(newest) > MAX_ACTS else []
 
 
 def _count_findings(
@@ -388,7 +477,7 @@ def _count_findings(
     for row in episodes:
         add("stuck rule", row.rule, RULES[row.rule], row.raised_us or row.since_us)
     for entry in entries:
-        facts = orjson.loads(entry.facts or "{}")
+        facts = _read_facts(entry)
         if entry.kind == "gate.voted":
             for check in facts.get("warnings", ()):
                 add("warning shown with an answer", check, CHECKS.get(check, ""), entry.received_us)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import orjson
 from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
@@ -17,6 +16,7 @@ from db.clock import now_us
 from display import display_state, effect_table
 from display.page_params import PagePlace, parse_page_place
 from investigation.history.moment import JournalCut
+from journal.summaries import parse_body
 from monitoring.stuck.episodes import STUCK_KINDS
 from pages.templatetags.pages import page_url
 from pages.timeline import bars, clock_skew, lanes, svg
@@ -278,7 +278,7 @@ def timeline_to_json(window: TimelineWindow) -> dict[str, Any]:
     """Return the rows as JSON; times in microseconds, `at_us` by the given clock."""
     events = [
         {"position": event.position, "kind": event.kind, "at_us": event.at_us}
-        | ({"rule": orjson.loads(event.facts)["rule"]} if event.kind in STUCK_KINDS else {})
+        | ({"rule": parse_body(event.facts).get("rule", "")} if event.kind in STUCK_KINDS else {})
         for event in window.session_events
     ]
     corrections = [

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
 from django.utils.safestring import SafeString
 
+from journal.summaries import parse_body
 from ledger.violations import VIOLATION_LABELS
 from monitoring.stuck.episodes import STUCK_KINDS
 from monitoring.stuck.rules import name_rule
@@ -570,11 +570,11 @@ def _draw_events(canvas: _Canvas, lanes: TimelineWindow, top: int) -> int:
 
 def _describe_mark(event: SessionEvent, word: str) -> str:
     """Return the title of a mark: what it is, and by which rule."""
-    facts = orjson.loads(event.facts or "{}")
+    facts = parse_body(event.facts or "{}")
     if event.kind in STUCK_KINDS:
         return f"{word}: {name_rule(facts)}"
     if event.kind == "integrity.violation":
-        return f"{word}: {VIOLATION_LABELS.get(facts.get('violation', ''), '')}"
+        return f"{word}: {VIOLATION_LABELS.get(str(facts.get('violation')), '')}"
     if event.kind == "control.fired":
         return f"{word}: {str(facts.get('control', '')).replace('_', ' ')}"
     return word

@@ -40,7 +40,8 @@ from pages.bundles import views
 from sessions import messages
 from sessions.models import Artifact, Session
 from tests.approvals.confirm_helpers import proved
-from tests.bundles.conftest import RULES, Origin, members
+from tests.bundles.conftest import RULES, Origin, members, packed
+from tests.bundles.test_refusals import summed
 from tests.pages.sample_data import REPORT
 from tests.rows_with_entries import mark_own_password
 
@@ -391,3 +392,44 @@ def test_the_same_content_gives_the_same_file_without_names_of_people(
 def _people_free(content: bytes) -> bytes:
     """Remove the reasons of the people in the story, whose free text names them."""
     return re.sub(rb"(ann|bob) agrees", b"agrees", content)
+
+
+def test_pages_of_a_bundle_with_unexpected_facts_answer(origin: Origin, tmp_path: Path) -> None:
+    files = members(origin.export())
+    document = orjson.loads(files["bundle.json"])
+    odd: list[dict[str, Any]] = [
+        {"kind": "session.stuck", "facts": {}},
+        {"kind": "session.recovered", "facts": {"rule": ["S1"]}},
+        {"kind": "gate.assigned", "facts": {"to": "p_0123456789abcdef"}},
+        {"kind": "gate.assigned", "facts": {"to": {}}},
+        {"kind": "gate.extended", "facts": {"decide_by_us": "soon"}},
+        {"kind": "gate.extended", "facts": {"decide_by_us": 1 << 60}},
+        {"kind": "access.viewed", "facts": {"what": []}},
+    ]
+    odd += [
+        {"kind": "gate.voted", "facts": {"vote": "deny", **facts}}
+        for facts in (
+            {"vote": []},
+            {"at_us": "x", "first_shown_us": []},
+            {"warnings": 5},
+            {"warnings": [[]], "proof": {}},
+        )
+    ]
+    last = document["entries"][-1]["position"]
+    template = next(row for row in document["entries"] if row["lane"] == "system")
+    for number, changes in enumerate(odd, 1):
+        nothing = {"body": None, "commitment": None, "effect": None, "subject": None}
+        same = {**template, "of_session": True, "actor": "gatebook", "id": f"odd-{number}"}
+        document["entries"].append({**same, **nothing, "position": last + number, **changes})
+    document["cut"]["position"] = last + len(odd)
+    forged = summed({**files, "bundle.json": orjson.dumps(document)})
+    session = imported(packed(forged, tmp_path / "odd.zip")).session
+    archivist = client_of("archivist")
+    people_page = archivist.get(reverse("session_people", args=[session.id])).text
+    assert "to a person without a name here (p_0123456789abcdef)" in " ".join(people_page.split())
+    url = reverse("session_timeline", args=[session.id])
+    events = archivist.get(url, {"view": "json"}).json()["session_events"]
+    assert [row["rule"] for row in events if row["kind"] == "session.stuck"] == [""]
+    for query in ({}, {"view": "lanes"}, {"view": "compact"}):
+        assert archivist.get(url, query).status_code == 200
+    assert archivist.get(reverse("session", args=[session.id])).status_code == 200

@@ -71,10 +71,47 @@ def test_a_request_names_who_was_notified_who_looked_and_what_was_answered(
     assert "warning shown with an answer near_name" in words
     (sent,) = Notification.objects.filter(gate=gate.id, topic="gate.requested")
     assert sent.state == "sent"
-    assert "team@example.org notified about the request: delivered" in words
+    assert "email at example.org notified about the request: delivered" in words
+    assert "team@" not in words
     assert Vote.objects.get(gate=gate).user.username == "sam"
     other = organization.client("neighbour").get(url)
     assert other.status_code == 404
+
+
+def test_a_request_lists_its_own_acts_with_each_answer_however_many_looked(
+    organization: Organization,
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner = organization.members["operator"].user
+    add_full_channel(target="private@example.net", person=owner)
+    inbox.declare("git.push")
+    planned = inbox.plan("one")
+    gates = [inbox.gate(planned)]
+    assert inbox.answer(gates[0], "sam").refusal is None
+    inbox.agent.dispatch(planned)
+    inbox.agent.fail(planned, "rejected")
+    gates.append(inbox.gate(inbox.plan("one")))
+    assert gates[0].effect_id == gates[1].effect_id
+    tick()
+    inbox.person("rita")
+    organization.client("rita").get(reverse("gate", args=[gates[1].id]))
+    first_url = reverse("gate_people", args=[gates[0].id])
+    assert "rita" not in read_section(organization, first_url)
+    monkeypatch.setattr("pages.people.people_acts.MAX_ACTS", 2)
+    for name in ("viewer", "operator", "reviewer"):
+        organization.client(name).get(reverse("gate", args=[gates[0].id]))
+    first = read_section(organization, first_url)
+    assert "approval requested" in first
+    assert "sam answered the request: approved" in first
+    assert first.count("saw the request") == 2
+    assert "Only the newest 2 views are listed." in first
+    second = read_section(organization, reverse("gate_people", args=[gates[1].id]))
+    assert "rita saw the request" in second
+    assert "operator notified about the request" in second
+    assert "private@" not in second
+    assert "newest" not in second
 
 
 def test_a_session_names_who_looked_what_was_found_and_who_wrote(
@@ -115,11 +152,21 @@ def test_a_session_names_who_looked_what_was_found_and_who_wrote(
 
 
 def test_a_long_session_is_paged_and_nothing_is_lost(
-    organization: Organization, inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+    organization: Organization,
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    add_full_channel()
     planned = inbox.plan("one", tool="deploy")
     gate = inbox.gate(planned)
+    tick()
+    operator = organization.client("operator")
+    sent = {"subject": "", "body": "Wait for Monday."}
     for name in ("rita", "sam"):
+        for number in range(2):
+            send = reverse("send_to_session", args=[planned["session"]])
+            assert operator.post(send, {**sent, "key": f"{name} {number}"}).status_code == 302
         inbox.person(name)
         organization.client(name).get(reverse("gate", args=[gate.id]))
     url = reverse("session_people", args=[planned["session"]])
@@ -135,3 +182,5 @@ def test_a_long_session_is_paged_and_nothing_is_lost(
     assert text.count("approval requested") == 1
     for name in ("rita", "sam"):
         assert text.count(f"{name} saw the request") == 1
+    assert text.count("notified about the request") == 1
+    assert text.count("operator wrote to") == Message.objects.count() == 4
