@@ -56,6 +56,10 @@ _COUNT_SQLITE: Final = (
     " (SELECT json_extract(value, '$[0]') AS session, json_extract(value, '$[1]') AS digest"
     " FROM json_each(%s)) AS wanted"
 )
+# Calls of a session, the newest, for which a page searches other sessions; and how many equal calls
+# after the first one it reads.
+MAX_OWN_CALLS: Final = 1_000
+MAX_NEAR: Final = 20
 _FIRST_COLUMNS: Final = ("digest", "project_id", "session_id", "position", "reported_position")
 _COLUMNS: Final = (*_FIRST_COLUMNS, "sort", "repeat_position", "nth")
 # Column types on PostgreSQL.
@@ -251,20 +255,39 @@ def same_occurrences(positions: Collection[int], *sorts: str) -> "QuerySet[Repea
 
 
 def select_repeats_elsewhere(session: UUID) -> "QuerySet[Any]":
-    """Return the first of each call of a session that other sessions made too, newest first.
+    """Return the newest calls of a session that other sessions made too, newest first.
 
     Each with the positions of the nearest such effects `before` and `after` it. Read-only calls do
-    not count. Each own call takes two index look-ups, whatever the number of equal calls.
+    not count, and of equal calls only the first. The session's own rows are read once, for its
+    newest MAX_OWN_CALLS calls; each of these takes a few index look-ups, also if the session
+    repeated it very often: MAX_NEAR rows after the first call are read, then those after the last.
     """
     same = RepeatedOccurrence.objects.filter(digest=OuterRef("digest"), sort="call")
-    same = same.exclude(session=session)
-    before = same.filter(position__lt=OuterRef("position")).order_by("-position")
-    after = same.filter(position__gt=OuterRef("position")).order_by("position")
-    own_calls = RepeatedOccurrence.objects.filter(session=session, sort="call", nth=1).annotate(
-        before=Subquery(before.values("position")[:1]),
-        after=Subquery(after.values("position")[:1]),
+    elsewhere = same.exclude(session=session)
+    before = elsewhere.filter(position__lt=OuterRef("position")).order_by("-position")
+    near = RepeatedOccurrence.objects.filter(
+        digest=OuterRef(OuterRef("digest")),
+        sort="call",
+        position__gt=OuterRef(OuterRef("position")),
+    ).order_by("position")
+    soon_after = RepeatedOccurrence.objects.filter(pk__in=near.values("pk")[:MAX_NEAR])
+    soon_after = soon_after.exclude(session=session).order_by("position")
+    last = same.filter(session=session).order_by("-nth")
+    later = elsewhere.filter(position__gt=OuterRef("last")).order_by("position")
+    own_calls = RepeatedOccurrence.objects.filter(session=session, sort="call", nth=1)
+    newest = own_calls.order_by("-position").values("pk")[:MAX_OWN_CALLS]
+    repeated: QuerySet[Any] = (
+        RepeatedOccurrence.objects.filter(pk__in=newest)
+        .annotate(last=Subquery(last.values("position")[:1]))
+        .annotate(
+            before=Subquery(before.values("position")[:1]),
+            after=Coalesce(
+                Subquery(soon_after.values("position")[:1]),
+                Subquery(later.values("position")[:1]),
+            ),
+        )
     )
-    repeated: QuerySet[Any] = own_calls.filter(Q(before__isnull=False) | Q(after__isnull=False))
+    repeated = repeated.filter(Q(before__isnull=False) | Q(after__isnull=False))
     return repeated.order_by("-position")
 
 

@@ -89,3 +89,21 @@ def test_a_loop_names_the_other_session_once(viewer: Client, agent: Caller) -> N
     indexer.update_index()
     words = read_words(viewer, "session", loop[0].session_id)
     assert words.count(f"repeats {first}") == 1
+
+
+def test_a_long_loop_names_a_call_of_another_session_within_or_after_it(
+    viewer: Client, agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("investigation.fulltext.duplicate_index.MAX_NEAR", 2)
+    loop = [send_mail(agent, "loop", "mail-0"), send_mail(agent, "loop", "mail-1")]
+    within = send_mail(agent, "within")
+    loop += [send_mail(agent, "loop", f"mail-{number}") for number in range(2, 6)]
+    indexer.update_index()
+    words = read_words(viewer, "session", loop[0].session_id)
+    assert f"{loop[0]} mail.send was repeated as {within}" in words
+    bob = {"to": "bob@example.org"}
+    long = [send_mail(agent, "long", f"bob-{number}", arguments=bob) for number in range(5)]
+    after = send_mail(agent, "after", arguments=bob)
+    indexer.update_index()
+    words = read_words(viewer, "session", long[0].session_id)
+    assert f"{long[0]} mail.send was repeated as {after}" in words
