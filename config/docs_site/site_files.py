@@ -1,6 +1,7 @@
 """Where the built site is, whether it is current, and the headers of its files."""
 
 import fcntl
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,13 +38,16 @@ def read_build_time(site: Path) -> int:
 
 
 def is_site_current(site: Path) -> bool:
-    """Return whether no source has changed since the build of the site began."""
+    """Return whether no source has changed since the build of the site began.
+
+    A document that was deleted or renamed changes the time of its folder.
+    """
     built = read_build_time(site)
+    sources = (path for pattern in _SOURCES for path in ROOT.glob(pattern))
+    files = (path for path in sources if path.suffix != ".pyc" and path.is_file())
+    folders = (path for path in ROOT.glob("docs/**") if path.is_dir())
     return built > 0 and not any(
-        path.stat().st_mtime_ns > built
-        for pattern in _SOURCES
-        for path in ROOT.glob(pattern)
-        if path.suffix != ".pyc" and path.is_file()
+        path.stat().st_mtime_ns > built for path in itertools.chain(files, folders)
     )
 
 

@@ -17,5 +17,6 @@ def docs_start(request: HttpRequest) -> HttpResponse:
     context = {"is_being_built": is_being_built}
     status = 202 if is_being_built else 404
     response = render(request, "docs_site/not_built.html", context, status=status)
-    response["Refresh"] = "4"
+    if is_being_built:
+        response["Refresh"] = "4"
     return response

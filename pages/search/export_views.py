@@ -38,17 +38,17 @@ def export(request: MemberRequest) -> HttpResponseBase:
     try:
         if form not in FORMATS:
             raise ChangeRefused(f"Unknown format. Choose one of {', '.join(FORMATS)}.")
+        search = execute.compile_query(text, request.membership.project, now_us())
+        chosen = _list_columns(search, columns)
+        context["columns"] = [column.label for column in chosen]
+        context["column_names"] = ",".join(column.name for column in chosen)
         if request.method == "POST":
             return (
                 _download(request, text, form, columns)
                 if sent.get("do") == "now"
                 else _export_in_background(request, text, form, columns)
             )
-        search = execute.compile_query(text, request.membership.project, now_us())
         context["entity"], context["notes"] = search.entity, search.notes
-        chosen = _list_columns(search, columns)
-        context["columns"] = [column.label for column in chosen]
-        context["column_names"] = ",".join(column.name for column in chosen)
         context["count"], context["more"] = _count_rows(request, search)
     except QueryError as fault:
         context["error"] = fault.sentence

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -125,10 +125,11 @@ def _load_in_run_order(
 ) -> tuple[ResultPage, RunOrder] | None:
     """Return a page of effects, the latest run first and those that did not run last.
 
-    None for others, and if more than MAX_SORTED match. Two queries.
+    None for others, and if more than MAX_SORTED match. `before` and `after` are places in the usual
+    order, and are ignored. Two queries.
     """
     is_other = compiled.entity.name != "effect" or compiled.query.grouping is not None
-    if is_other or compiled.past is not None or search.before or search.after:
+    if is_other or compiled.past is not None:
         return None
     computed = {"ran_us": run_time_expression()}
     values, more = execute.load_newest_values(
@@ -139,7 +140,8 @@ def _load_in_run_order(
     # The values are newest first, and sorting keeps the order of equal ones.
     values.sort(key=lambda row: (row[1] is None, -(row[1] or 0)))
     order = RunOrder(search.page, len(values))
-    start = (search.page - 1) * execute.PAGE_SIZE
+    order = replace(order, number=min(order.number, order.last))
+    start = (order.number - 1) * execute.PAGE_SIZE
     ids = [row[0] for row in values[start : start + execute.PAGE_SIZE]]
     prepare = _row_columns_of("effect", search)
     rows = {row.pk: row for row in prepare(compiled.entity.rows().filter(pk__in=ids))}
@@ -173,12 +175,11 @@ def _load_rest_of_rows(
     if entity == "exemption":
         exemption_uses.set_late_counts(compiled.context.project, rows, reader.upto)
     snippets = search_snippets.load_snippets(compiled, ids)
-    is_complete = (search.before, search.after, answer.older, answer.looked_back_to) == (
-        None,
-        None,
-        None,
-        None,
-    ) and (order is None or order.last == 1)
+    if order is not None:
+        is_complete = order.last == 1
+    else:
+        places = (search.before, search.after, answer.older, answer.looked_back_to)
+        is_complete = all(place is None for place in places)
     count, more = (len(rows), False) if is_complete else execute.count_matches(compiled)
     took_ms, sample = _elapsed_ms(started), None
     if rows and (is_complete or search.with_facets):  # With few matches, the cost is negligible.

@@ -97,6 +97,7 @@ def test_the_address_leads_to_a_site_that_is_built_while_the_server_runs(
     answer = client.get("/docs/")
     assert answer.status_code == 404
     assert "make docs" in answer.content.decode()
+    assert "Refresh" not in answer.headers  # nothing builds it
     with site_files.lock_build():
         answer = client.get("/docs/")
     assert (answer.status_code, answer.headers["Refresh"]) == (202, "4")
@@ -130,6 +131,12 @@ def test_a_site_is_current_until_a_source_changes(
     document = tmp_path / "docs" / "new.md"
     document.parent.mkdir()
     document.touch()
+    assert not site_files.is_site_current(site)
+    build_time = site_files.read_build_time(site)
+    for path in (document, document.parent):
+        os.utime(path, ns=(build_time, build_time))
+    assert site_files.is_site_current(site)
+    document.unlink()
     assert not site_files.is_site_current(site)
 
 

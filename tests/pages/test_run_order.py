@@ -65,6 +65,13 @@ def test_results_are_sorted_by_when_they_ran(
     assert link
     second = viewer.get(reverse("search") + link[1].replace("&amp;", "&")).content.decode()
     assert re.findall(r">(e_\d+)</a>", second.partition("<tbody")[2]) == latest_run_first[3:]
+    place = Effect.objects.get(effect_key="b").opened_position
+    assert list_rows(viewer, q="effect", time="ran", before=place) == latest_run_first[:3]
+    assert list_rows(viewer, q="effect", time="ran", page=9) == latest_run_first[3:]
+    beyond = {"q": "effect", "time": "ran", "page": 9, "after": place}
+    last = viewer.get(reverse("search"), beyond).content.decode()
+    assert "Page 2 of 2" in last
+    assert "effects match, so" not in last
     for module in ("results", "page"):
         monkeypatch.setattr(f"pages.search.{module}.MAX_SORTED", 3)
     assert list_rows(viewer, q="effect", time="ran") == newest_first
@@ -77,7 +84,7 @@ def read_csv(content: bytes) -> list[dict[str, str]]:
 
 
 def test_csv_has_the_columns_of_the_search_and_when_effects_ran(
-    viewer: Client, handles: dict[str, str]
+    viewer: Client, handles: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = viewer.get(reverse("search"), {"q": "effect", "cols": "effect,ran,tool"})
     link = re.search(r'href="([^"]+)"\s*>CSV<', results.content.decode())
@@ -99,6 +106,15 @@ def test_csv_has_the_columns_of_the_search_and_when_effects_ran(
     assert later.status_code == 302
     export = Export.objects.get()
     assert export.columns == "effect,tool"  # only names of columns are stored
+    job = viewer.get(reverse("export_job", args=[export.id])).content.decode()
+    repeated = re.search(r'href="([^"]+)"\s*>\s*Export again', job)
+    assert repeated
+    form = viewer.get(repeated[1].replace("&amp;", "&")).content.decode()
+    assert re.search(r'name="cols"\s+value="effect,tool"', form)
+    monkeypatch.setattr(exports, "MAX_UNFINISHED", 1)
+    refused = viewer.post(reverse("export"), {**sent, "do": "later", "cols": "tool,effect"})
+    assert "You have 1 unfinished exports" in refused.content.decode()
+    assert re.search(r'name="cols"\s+value="effect,tool"', refused.content.decode())
     assert exports.run_exports() == 1
     assert read_csv(exports.export_path(export).read_bytes())[0].keys() == {"effect", "tool"}
 
