@@ -101,7 +101,7 @@ first-paint: .venv/.tests browser ## measure the first paint of every page on 3G
 docs: install ## build the documentation site again; make run and make demo do it when a document is newer
 	@GATEBOOK_VAR=var/check DATABASE_URL= $(BIN)/python manage.py build_docs
 
-lock: .venv/.tests ## choose the newest versions that pyproject.toml allows and write both lock files
+lock: .venv/.tests ## choose the newest versions that pyproject.toml allows and write all lock files
 	$(COMPILE) --upgrade --extra redis --output-file requirements.lock pyproject.toml
 	$(COMPILE) --upgrade --constraint requirements.lock --extra docs --output-file requirements-docs.lock pyproject.toml
 	$(COMPILE) --upgrade --constraint requirements-docs.lock --constraint requirements.lock --extra redis --extra embedded --extra test --extra docs --extra dev \

@@ -62,8 +62,8 @@ def record_view(
 ) -> None:
     """Record that `actor` was shown agent data.
 
-    `what` is effect, body or artifact; `number` is its position; `of` are session, effect and
-    object.
+    `what` is session, effect, body or artifact; `number` is its position; `of` are session, effect
+    and object.
     """
     facts = {"what": what, "position": number}
     _record_access(project, "access.viewed", actor, (what, str(number)), facts, facts, of)

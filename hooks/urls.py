@@ -2,12 +2,12 @@
 
 from django.urls import path
 
-from hooks.code_hosts.receive_urls import urlpatterns as repository_urls
+from hooks.code_hosts.receive_urls import urlpatterns as code_host_urls
 from hooks.coding_agents import views as coding_agents
 
 urlpatterns = [
     path("claude-code", coding_agents.claude_code_hook),
     path("codex", coding_agents.codex_hook),
     path("gemini", coding_agents.gemini_hook),
-    *repository_urls,
+    *code_host_urls,
 ]

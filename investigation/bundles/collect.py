@@ -355,7 +355,7 @@ class SessionExport:
             for entry in batch:
                 yield _entry_to_json(entry)
 
-    def find_last_proved(self) -> int:
+    def find_last_needed_position(self) -> int:
         """Return the last position that its proofs need: of the cut, or of a later erasure."""
         rows = _query_entries(self.session).filter(
             position__lte=self.cut.position, body__isnull=True, erasure__isnull=False

@@ -92,7 +92,7 @@ def write_bundle(session: Session, target: Path) -> ExportCut:
 
 def _write_members(file: _HashingZip, collected: SessionExport) -> None:
     head = collected.head()
-    tree_head = proof_document.load_covering_head(collected.find_last_proved())
+    tree_head = proof_document.load_covering_head(collected.find_last_needed_position())
     changed = list(_plans_with_diffs(collected))
     enclosed = _stored_artifacts(collected.session)
     counts = (len(changed), len(enclosed))

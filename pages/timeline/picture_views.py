@@ -47,11 +47,17 @@ def parse_timeline_params(
 ) -> TimelineParams:
     """Parse window, filters and size; the page also accepts `other_names`."""
     place = parse_page_place(query, KEPT_PARAMETERS, (*OTHER_PARAMETERS, *other_names))
-    effect_filters, errors = effect_table.parse_effect_filters(
+    filters = parse_timeline_filters(query, place)
+    return TimelineParams(place, filters, view, lanes.parse_size(query))
+
+
+def parse_timeline_filters(query: QueryDict, place: PagePlace) -> effect_table.EffectFilters:
+    """Parse the filters; an invalid value adds an error and does not narrow the rows."""
+    filters, errors = effect_table.parse_effect_filters(
         {name: query.get(name, "") for name in FILTERS}
     )
     place.errors += errors
-    return TimelineParams(place, effect_filters, view, lanes.parse_size(query))
+    return filters
 
 
 def render_timeline(request: MemberRequest, session: Session, view: str) -> HttpResponse:

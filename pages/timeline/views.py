@@ -1,6 +1,6 @@
 """The timeline of a session: the table, its polled fragment, and the other views of it."""
 
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponse, QueryDict
@@ -13,14 +13,12 @@ from accounts.access import MemberRequest, member_required
 from accounts.header_counts import load_project_status
 from db.clock import now_us
 from display import display_state, effect_table, keyset_pagination
-from display.page_params import PagePlace, parse_number, parse_page_place
+from display.page_params import parse_number, parse_page_place
 from display.time_limit import limit_view
 from pages.history.views import timeline_as_of
 from pages.sessions import data as sessions_data
 from pages.sessions.data import load_session_or_404
 from pages.timeline import clock_skew, lanes, picture_views
-
-TIMELINE_FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
 
 
 @require_safe
@@ -58,10 +56,10 @@ def build_table_context(request: MemberRequest, session: Any, now: int) -> dict[
     """Return the context of the timeline fragment."""
     place = parse_page_place(
         request.GET,
-        (*TIMELINE_FILTERS, "clocks", "times", *picture_views.PICTURE),
+        (*picture_views.FILTERS, "clocks", "times", *picture_views.PICTURE),
         ("since", "live", "view", "chart"),
     )
-    effect_filters = _parse_filters(request.GET, place)
+    effect_filters = picture_views.parse_timeline_filters(request.GET, place)
     paged = place.window != keyset_pagination.Window()
     # Read before the rows: an entry committed in between is shown twice, not missed.
     # An archive never changes.
@@ -131,14 +129,5 @@ def _switch_link(query: QueryDict, name: str, value: str) -> str:
 def _filters_only(query: QueryDict) -> QueryDict:
     """Return the filters of the query string without the page window."""
     params = QueryDict(mutable=True)
-    params.update({name: str(query[name]) for name in TIMELINE_FILTERS if query.get(name)})
+    params.update({name: str(query[name]) for name in picture_views.FILTERS if query.get(name)})
     return params
-
-
-def _parse_filters(query: QueryDict, place: PagePlace) -> effect_table.EffectFilters:
-    """Parse the filters; an invalid value adds an error and does not narrow the rows."""
-    effect_filters, errors = effect_table.parse_effect_filters(
-        {name: query.get(name, "") for name in TIMELINE_FILTERS}
-    )
-    place.errors += errors
-    return effect_filters
