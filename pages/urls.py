@@ -100,7 +100,7 @@ urlpatterns = [
     path("bundles/gates/<uuid:gate>/", bundles_views.imported_gate, name="imported_gate"),
     path("artifacts/<uuid:artifact>/", artifacts_views.artifact_file, name="artifact"),
     path("approvals/<uuid:gate>/people/", act_views.gate_people_page, name="gate_people"),
-    path("approvals/<uuid:gate>/history/", history_views.gate_as_of, name="gate_asof"),
+    path("approvals/<uuid:gate>/history/", history_views.gate_as_of, name="gate_history"),
     path(
         "approvals/exemptions/<uuid:exemption>/history/",
         history_views.exemption_page,
@@ -148,7 +148,7 @@ urlpatterns = [
     path("search/export/", export_views.export, name="export"),
     path("search/exports/<uuid:export>/", export_views.export_job, name="export_job"),
     path("search/exports/<uuid:export>/file/", export_views.export_file, name="export_file"),
-    path("search/jump/", search_views.jump_to_id, name="go"),
+    path("search/jump/", search_views.jump_to_id, name="search_jump"),
     path("sessions/<uuid:session>/messages/", views.session_messages, name="session_messages"),
     path("sessions/<uuid:session>/messages/send/", views.send_to_session, name="send_to_session"),
     path("agents/<uuid:agent>/", agents_views.agent_overview, name="agent"),

@@ -76,9 +76,8 @@ def gate_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     """
     gate_row = load_gate_of_request(request, gate)
     if "asof" in request.GET:  # a page of a higher layer
-        return redirect(
-            f"{reverse('gate_asof', args=[gate_row.id])}?{urlencode({'asof': request.GET['asof']})}"
-        )
+        asof = urlencode({"asof": request.GET["asof"]})
+        return redirect(f"{reverse('gate_history', args=[gate_row.id])}?{asof}")
     part = request.headers.get("HX-Request") == "true"
     if part and request.GET.get("since") == updates.poll_mark(gate_row):
         return HttpResponse(status=204)

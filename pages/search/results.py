@@ -84,7 +84,7 @@ def find_identity_url(project: Project, text: str) -> str | None:
     if len(matches.hits) == 1:
         return matches.hits[0].url
     if matches.hits:
-        return f"{reverse('go')}?{urlencode({'id': text})}"
+        return f"{reverse('search_jump')}?{urlencode({'id': text})}"
     # An address that no effect has as a reference: search for text that contains it.
     return urls_of_rows.build_search_url(f'"{text}"') if _ADDRESS.match(text) else None
 

@@ -94,7 +94,7 @@ def test_the_three_pages_show_the_past_state_and_no_actions(inbox: InboxScenario
     neighbour = inbox.organization.client("neighbour")
     for name, identity in (
         ("effect", effect.id),
-        ("gate_asof", gate.id),
+        ("gate_history", gate.id),
         ("session", effect.session_id),
     ):
         assert (

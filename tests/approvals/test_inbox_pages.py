@@ -208,4 +208,4 @@ def test_an_edit_is_shown_as_a_complete_diff(inbox: InboxScenario, rita: Reviewe
 
 
 def test_the_box_goes_to_a_gate(gate: Gate, rita: Reviewer) -> None:
-    assert rita.client.get(reverse("go"), {"id": str(gate)})["Location"] == url_of(gate)
+    assert rita.client.get(reverse("search_jump"), {"id": str(gate)})["Location"] == url_of(gate)

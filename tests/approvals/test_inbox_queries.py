@@ -183,7 +183,10 @@ def test_sqlite_walks_no_project_to_answer_a_page(inbox: InboxScenario) -> None:
         reverse(name, args=[session]) for name in ("session", "session_tasks", "session_artifacts")
     ]
     pages += [reverse("inbox"), reverse("inbox") + "?state=decided", "/sessions/", "/search/"]
-    pages += [reverse("task", args=[task]), *(f"{reverse('go')}?id={identity}" for identity in ids)]
+    pages += [
+        reverse("task", args=[task]),
+        *(f"{reverse('search_jump')}?id={identity}" for identity in ids),
+    ]
     client = inbox.organization.client("reviewer")
     with explained() as plans:
         assert {client.get(page).status_code for page in pages} == {200, 302}

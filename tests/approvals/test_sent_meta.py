@@ -13,7 +13,7 @@ LABEL = "sent by the agent, not compared"
 
 
 def shown(client: Client, name: str, identity: object, **query: str) -> str:
-    name = "gate_asof" if name == "gate" and query else name
+    name = "gate_history" if name == "gate" and query else name
     response = client.get(reverse(name, args=[identity]), query)
     assert response.status_code == 200
     return re.sub(r"\s+", " ", response.content.decode())

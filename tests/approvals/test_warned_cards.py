@@ -83,7 +83,7 @@ def test_warnings_stand_before_the_facts_with_their_letters_marked(
     assert "Lookalike domain: 1 letter is Cyrillic." in above
     assert 'n<mark class="odd">\u043e</mark>rthwind.example' in above
     assert 'n<mark class="even-letter">o</mark>rthwind.example' in above
-    assert f'href="{reverse("go")}?id=g_7">g_7</a>' in above
+    assert f'href="{reverse("search_jump")}?id=g_7">g_7</a>' in above
     assert "not a dry run" not in above
     assert html.index('<div class="findings"') < html.index("Exactly this will run")
     title = html.partition('<h1 class="gate-title"')[2].partition("</h1>")[0]

@@ -24,7 +24,7 @@ print("examples: " + json.dumps(write_examples()))
 # The example of a route's argument, if it is not the one with the argument's name.
 ARGUMENTS: Final = {
     "effect_chain": {"effect": "compensated"},
-    "gate_asof": {"gate": "decided"},
+    "gate_history": {"gate": "decided"},
     "gate_confirm": {"gate": "drafted"},
     "imported_gate": {"gate": "imported_gate"},
     "remove_member_of_incident": {"member": "incident_member"},
@@ -44,8 +44,8 @@ QUERIES: Final = {
     "case_file": ("session={session}",),
     "effect_chain": ("", "view=lanes"),
     "export": ("q=tool:git.push",),
-    "gate_asof": ("asof={position}",),
-    "go": ("", "id=99999999"),
+    "gate_history": ("asof={position}",),
+    "search_jump": ("", "id=99999999"),
     "home": ("", "view=table"),
     "inbox": ("", "open={gate}", "state=mine", "state=decided", "state=expired"),
     "incident": ("", "view=table"),

@@ -80,7 +80,7 @@ def test_pages_that_name_the_agent_link_to_it(
     link = f'href="{reverse("agent", args=[organization.agent.pk])}"'
     for url in (
         reverse("gate", args=[gate.pk]),
-        reverse("gate_asof", args=[gate.pk]) + then,
+        reverse("gate_history", args=[gate.pk]) + then,
         reverse("effect", args=[gate.effect_id]),
         reverse("effect", args=[gate.effect_id]) + then,
         reverse("session", args=[gate.session_id]),

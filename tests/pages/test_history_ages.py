@@ -44,7 +44,7 @@ def pages(inbox: InboxScenario, asof: str) -> dict[str, str]:
     return {
         "effect": reverse("effect", args=[effect.id]) + then,
         "session": reverse("session", args=[effect.session_id]) + then,
-        "gate": reverse("gate_asof", args=[inbox.gate({"id": str(pending.id)}).id]) + then,
+        "gate": reverse("gate_history", args=[inbox.gate({"id": str(pending.id)}).id]) + then,
         "lanes": lanes,
         **{
             query: f"{reverse('search')}?q={quote(f'{query} asof:{asof}')}"

@@ -31,7 +31,7 @@ PAGES: dict[str, tuple[str, Any, str]] = {  # page -> URL, and the function that
     "sessions": ("/sessions/?status=running", filters.SessionFilter, "is_valid"),
     "session": ("/sessions/{session}/?tool=mail.send", effect_table, "load_timeline_page"),
     "timeline": ("/sessions/{session}/timeline/", effect_table, "load_timeline_page"),
-    "go": ("/search/jump/?id=99999999", jump, "find_by_any_id"),
+    "search_jump": ("/search/jump/?id=99999999", jump, "find_by_any_id"),
 }
 
 

@@ -177,7 +177,7 @@ def link_targets(scenario: Scenario, now: int) -> dict[str, tuple[str, dict[str,
         effect = scenario.inbox.effect(scenario.effects[name])
         pages[f"effect {name}"] = (reverse("effect", args=[effect.id]), {"asof": asof})
     gate = scenario.inbox.gate(scenario.effects["waiting"])
-    pages["gate"] = (reverse("gate_asof", args=[gate.id]), {"asof": asof})
+    pages["gate"] = (reverse("gate_history", args=[gate.id]), {"asof": asof})
     return pages
 
 

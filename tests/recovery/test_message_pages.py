@@ -196,9 +196,9 @@ def test_a_handle_leads_to_the_message_on_its_page(
     for body in ({"to": "deploy-7", "session": "s-1"}, {"to": "deploy-7"}, {"to": "shared"}):
         sent = worker.post("/messages", {**body, "body": f"to {body}"}).json()["handle"]
         client = organization.client("viewer")
-        answer = client.get(reverse("go"), {"id": sent})
+        answer = client.get(reverse("search_jump"), {"id": sent})
         assert answer.status_code == 302, sent
         assert answer["Location"].endswith(f"#{sent}")
         assert f'id="{sent}"' in client.get(answer["Location"].partition("#")[0]).content.decode()
-    theirs = organization.client("neighbour").get(reverse("go"), {"id": sent})
+    theirs = organization.client("neighbour").get(reverse("search_jump"), {"id": sent})
     assert theirs.status_code == 200

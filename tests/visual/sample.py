@@ -455,7 +455,7 @@ def list_pages(sample: Sample) -> list[PageAddress]:
         add(f"gate-{name}", "rita", url_of("gate", sample.gate_of(gate)))
     add("gate-viewer", "vera", url_of("gate", sample.gate_of("push")))
     add("gate-arguments", "rita", url_of("gate_arguments", sample.gate_of("push")))
-    add("gate-as-of", "rita", url_of("gate_asof", sample.gate_of("deploy")), "asof=17m")
+    add("gate-as-of", "rita", url_of("gate_history", sample.gate_of("deploy")), "asof=17m")
     for name, button, gate in (("confirm", "approve", "push"), ("confirm-deny", "deny", "mail")):
         url = sample.people["dan"].submit(
             url_of("gate", sample.gate_of(gate)),
@@ -537,7 +537,7 @@ def list_pages(sample: Sample) -> list[PageAddress]:
     add("search-help", "rita", url_of("search_language"))
     add("questions", "rita", url_of("questions"))
     add("permalink", "rita", url_of("search_link"), "q=tool:git.push+since:7d")
-    add("jump", "rita", url_of("go"), "id=nothing")
+    add("jump", "rita", url_of("search_jump"), "id=nothing")
     add("saved-queries", "dan", url_of("saved_queries"))
     saved = sample.people["dan"].load(url_of("saved_queries"))
     saved_query = re.search(r'"([^"]+/saved/[0-9a-f-]{36}/)"', saved)
