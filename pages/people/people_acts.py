@@ -30,6 +30,7 @@ from monitoring.models import StuckEpisode
 from monitoring.stuck.episodes import build_alert_key, sentence_from_json
 from monitoring.stuck.rules import RULES, name_rule
 from notifications.models import Notification, NotificationChannel
+from recovery.control_labels import CONTROL_LABELS
 from sessions.models import Message, Session
 from web.templatetags.gatebook import elapsed
 
@@ -91,12 +92,6 @@ _DELIVERIES: Final = {
     "due": "not delivered yet",
     "failed": "delivery failed",
     "quiet": "not sent: no longer needed",
-}
-_CONTROLS: Final = {
-    "stale_context": "A handoff waits on something that is resolved",
-    "completion_blindness": "Work continues for a task that is done",
-    "state_drift": "Sources report different values of one fact",
-    "handoff_overload": "A handoff is larger than the next worker should read",
 }
 
 _Period = tuple[int | None, int | None]  # the first moment (µs) and the one after the last
@@ -354,7 +349,7 @@ _DETAILS: Final[dict[str, Callable[[Mapping[str, Any]], Sentence]]] = {
     ),
     "session.stuck": lambda facts: [name_rule(facts)],
     "session.recovered": lambda facts: [name_rule(facts)],
-    "control.fired": lambda facts: [_CONTROLS.get(str(facts.get("control", "")), "")],
+    "control.fired": lambda facts: [CONTROL_LABELS.get(str(facts.get("control", "")), "")],
     "integrity.violation": lambda facts: [VIOLATION_LABELS.get(facts.get("violation", ""), "")],
 }
 
@@ -483,7 +478,7 @@ def _count_findings(
                 add("warning shown with an answer", check, CHECKS.get(check, ""), entry.received_us)
         elif entry.kind == "control.fired":
             control = str(facts.get("control", ""))
-            add("control", control, _CONTROLS.get(control, ""), entry.received_us)
+            add("control", control, CONTROL_LABELS.get(control, ""), entry.received_us)
         elif entry.kind == "integrity.violation":
             name = str(facts.get("violation", ""))
             add("violation", name, VIOLATION_LABELS.get(name, ""), entry.received_us)

@@ -40,6 +40,7 @@ from pages.timeline.svg_layout import (
     place_bars,
     plain_label,
 )
+from recovery.control_labels import CONTROL_LABELS
 from web.templatetags.gatebook import elapsed
 from web.untrusted_text import format_markup
 
@@ -576,7 +577,7 @@ def _describe_mark(event: SessionEvent, word: str) -> str:
     if event.kind == "integrity.violation":
         return f"{word}: {VIOLATION_LABELS.get(str(facts.get('violation')), '')}"
     if event.kind == "control.fired":
-        return f"{word}: {str(facts.get('control', '')).replace('_', ' ')}"
+        return f"{word}: {CONTROL_LABELS.get(str(facts.get('control')), '')}"
     return word
 
 

@@ -406,15 +406,13 @@ def test_pages_of_a_bundle_with_unexpected_facts_answer(origin: Origin, tmp_path
         {"kind": "gate.extended", "facts": {"decide_by_us": 1 << 60}},
         {"kind": "access.viewed", "facts": {"what": []}},
     ]
-    odd += [
-        {"kind": "gate.voted", "facts": {"vote": "deny", **facts}}
-        for facts in (
-            {"vote": []},
-            {"at_us": "x", "first_shown_us": []},
-            {"warnings": 5},
-            {"warnings": [[]], "proof": {}},
-        )
+    votes: list[dict[str, Any]] = [
+        {"vote": []},
+        {"at_us": "x", "first_shown_us": []},
+        {"warnings": 5},
+        {"warnings": [[]], "proof": {}},
     ]
+    odd += [{"kind": "gate.voted", "facts": {"vote": "deny", **vote}} for vote in votes]
     last = document["entries"][-1]["position"]
     template = next(row for row in document["entries"] if row["lane"] == "system")
     for number, changes in enumerate(odd, 1):

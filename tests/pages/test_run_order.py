@@ -68,7 +68,7 @@ def test_results_are_sorted_by_when_they_ran(
     place = Effect.objects.get(effect_key="b").opened_position
     assert list_rows(viewer, q="effect", time="ran", before=place) == latest_run_first[:3]
     assert list_rows(viewer, q="effect", time="ran", page=9) == latest_run_first[3:]
-    beyond = {"q": "effect", "time": "ran", "page": 9, "after": place}
+    beyond: dict[str, Any] = {"q": "effect", "time": "ran", "page": 9, "after": place}
     last = viewer.get(reverse("search"), beyond).content.decode()
     assert "Page 2 of 2" in last
     assert "effects match, so" not in last
