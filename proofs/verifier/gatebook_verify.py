@@ -1463,7 +1463,7 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
     size = max(size, tiled[0][0] * BLOCK + tiled[0][1] // 32 if tiled else 0)
     keys = _choose_keys(database, options, report)
     check = JournalCheck(database, report, keys)
-    _check_head_rows(database, report)
+    _check_head_rows(database, size, report)
     origin = _find_origin(database)
     outside, beyond = _sort_outside(options.outside, origin, keys, size, report)
     _check_head_times(database, outside, origin, report)
@@ -1528,9 +1528,16 @@ def _choose_keys(
     return stored
 
 
-def _check_head_rows(database: Database, report: Report) -> None:
-    """Check that stored heads are numbered without gaps, and never shrink."""
+def _check_head_rows(database: Database, size: int, report: Report) -> None:
+    """Check that stored heads are numbered without gaps, and never shrink.
+
+    A tree has a head within seconds of its first entry. No time of an entry excuses its absence:
+    who deletes heads can change that time too.
+    """
     number, last, first = database.rows("SELECT count(*), max(id), min(id) FROM proofs_treehead")[0]
+    if size and not number:
+        detail = f"{size} sealed entries and no tree head: heads were deleted, or manage.py setup"
+        report.add(Finding("missing", "tree head", f"{detail} never ran"))
     if number and (last - first + 1 != number or first != 1):
         report.add(
             Finding("missing", "tree head", f"{number} tree heads are numbered {first} to {last}"),
@@ -1564,7 +1571,7 @@ def _check_head_times(
         what += f" {name} took it at {_format_time(anchored_at_us)}"
         report.add(Finding("reordered", "tree head", what))
     for head in outside:
-        if head.origin != origin or not head.signed_at_us:
+        if head.origin != (origin or head.origin) or not head.signed_at_us:
             continue
         for after in database.heads("WHERE size > ? ORDER BY id", (head.size,)):
             if after.signed_at_us and after.signed_at_us < head.signed_at_us - LATE_US:
@@ -1577,7 +1584,7 @@ def _check_kept_heads(check: JournalCheck, outside: Sequence[Head], origin: str)
     lost = {
         head.signed: head
         for head in outside
-        if head.origin == origin and (head.size, head.where) not in failed
+        if head.origin == (origin or head.origin) and (head.size, head.where) not in failed
     }
     for head in _read_all_heads(check.database, -1) if lost else ():
         lost.pop(head.signed, None)

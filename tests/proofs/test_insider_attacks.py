@@ -190,6 +190,11 @@ def delete_heads() -> None:
     run("DELETE FROM proofs_treehead WHERE size > 100")
 
 
+def delete_all_heads() -> None:
+    run("DELETE FROM proofs_anchor")
+    run("DELETE FROM proofs_treehead")
+
+
 def rewrite_and_drop_receipts() -> None:
     run("DELETE FROM proofs_anchor")
     change_entry(7)
@@ -278,3 +283,24 @@ def test_every_attack_is_named(head: TreeHead) -> None:
     if wrong:
         pytest.fail("\n".join(wrong))
     assert verify_here([kept, anchored]).counts == {"ok": 300}
+
+
+def test_a_journal_without_any_head_is_named(head: TreeHead) -> None:
+    kept = keep_head(head)
+    delete_all_heads()
+    without, with_kept = verify_here(), verify_here([kept])
+    assert set(list_places(without)) == set(list_places(with_kept)) == LOST
+    assert "300 sealed entries and no tree head" in without.findings[0].detail
+    assert any("kept.note" in finding.detail for finding in with_kept.findings)
+    # With nothing but a head that was kept, an entry that was changed is named too.
+    change_entry(7)
+    reseal_tree()
+    assert FORKED in list_places(verify_here([kept]))
+
+
+def reseal_tree() -> None:
+    """Build the tree again over the entries as they are now, and delete its heads."""
+    for table in ("proofs_sealedentry", "proofs_tile"):
+        run(f"DELETE FROM {table}")
+    seal_entries()
+    run("DELETE FROM proofs_treehead")
