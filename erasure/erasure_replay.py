@@ -176,8 +176,6 @@ def _replay_erasure(erasure: JournalledErasure) -> ReplayResult:
         if person is not None:
             person_erasure.erase_account(person)
         row = ErasureRequest.objects.filter(pk=erasure.request).first()
-        if row is not None:  # the backup was taken before its confirmation
-            save_request(row, state="withdrawn", words=[], progress={})
         record_request_entry(
             "erasure.executed",
             erasure.request,
@@ -186,6 +184,8 @@ def _replay_erasure(erasure: JournalledErasure) -> ReplayResult:
             facts={"request": terms["request"], "counts": dict(counts), "replayed": True},
             body={},
         )
+        if row is not None:  # the backup was taken before its confirmation
+            save_request(row, state="withdrawn", words=[], progress={})
 
     retry.run_with_retry(finish)
     return result

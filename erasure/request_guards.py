@@ -14,7 +14,7 @@ _SAME_REQUEST: Final = "{fact:request} = {hex:NEW.id}"
 _ANY_PROJECT: Final = "entry.project IN (SELECT id FROM {schema}accounts_project)"
 
 
-def _says_moved(kind: str, where: str) -> str:
+def _says_moved(kind: str | tuple[str, ...], where: str) -> str:
     return entry_says(
         kind,
         project="entry.project",
@@ -51,10 +51,38 @@ _GUARDS: Final = (
         " OR NEW.confirmed_by_id IS {distinct} OLD.confirmed_by_id",
     ),
     RowGuard(
+        "erasure_is_withdrawn_with_its_entry",
+        _REQUEST,
+        "UPDATE",
+        # A replay carries out what a backup has as a request, and withdraws the request.
+        "NOT " + _says_moved(("erasure.withdrawn", "erasure.executed"), "TRUE"),
+        "an erasure is withdrawn only with erasure.withdrawn, or when a replay executed it",
+        columns=("state",),
+        when="NEW.state = 'withdrawn' AND OLD.state <> 'withdrawn'",
+    ),
+    RowGuard(
+        "erasure_is_executed_with_its_entry",
+        _REQUEST,
+        "UPDATE",
+        "OLD.executed_position IS NOT NULL OR NOT "
+        + entry_says(
+            "erasure.executed",
+            project="COALESCE(NEW.project_id, entry.project)",
+            subject="",
+            position="NEW.executed_position",
+            where=f"{_ANY_PROJECT} AND {_SAME_REQUEST}",
+        ),
+        "an erasure was executed only with erasure.executed",
+        columns=("state", "executed_position"),
+        when="NEW.executed_position IS {distinct} OLD.executed_position"
+        " OR NEW.state = 'scrubbing' AND OLD.state <> 'scrubbing'",
+    ),
+    RowGuard(
         "legal_hold_is_set_with_its_entry",
         _HOLD,
         "INSERT",
-        "NOT "
+        "EXISTS (SELECT 1 FROM {schema}erasure_legalhold other"
+        " WHERE other.set_position = NEW.set_position AND other.id <> NEW.id) OR NOT "
         + entry_says(
             "erasure.hold_set",
             project="NEW.project_id",
@@ -62,7 +90,7 @@ _GUARDS: Final = (
             position="NEW.set_position",
             where=f"{{fact:subject}} = NEW.kind AND {_PSEUDONYM.format(column='set_by_id')}",
         ),
-        "a legal hold is set only with erasure.hold_set",
+        "a legal hold is set only with an erasure.hold_set of its own",
     ),
     RowGuard(
         "legal_hold_is_released_with_its_entry",
@@ -80,6 +108,8 @@ _GUARDS: Final = (
         "a legal hold is released only with erasure.hold_released",
         when="NEW.released_at_us IS {distinct} OLD.released_at_us"
         " OR NEW.released_by_id IS {distinct} OLD.released_by_id"
+        # Without its words, a hold holds nothing.
+        " OR CAST(NEW.words AS text) <> CAST(OLD.words AS text)"
         " OR NEW.set_position <> OLD.set_position",
     ),
 )

@@ -11,6 +11,7 @@ from db.row_guards import RowGuard, build_guards, entry_says, list_changes
 _SOURCES: Final = "hooks_codehostsource"
 _IDENTITIES: Final = "hooks_agentidentity"
 _SOURCE_KINDS: Final = ("admin.source_added", "admin.source_rotated", "admin.source_changed")
+_IDENTITY_KINDS: Final = ("admin.identity_added", "admin.identity_removed")
 _SETTINGS: Final = ("secret_generation", "previous_until_us", "enabled")
 _KEPT: Final = ("id", "project_id", "host", "name", "created_by", "created_at_us")
 _SAME_SETTINGS: Final = (
@@ -29,13 +30,14 @@ def _says_source(kinds: tuple[str, ...], where: str) -> str:
     )
 
 
-def _says_identity(kind: str, row: str, where: str = "TRUE") -> str:
+def _says_identity(kind: str, row: str, where: str = "") -> str:
     return entry_says(
         kind,
         project=f"{row}.project_id",
         subject=f"{row}.agent_id",
-        once=True,
-        where=f"{{fact:identity}} = {{hex:{row}.id}} AND {where}",
+        among=_IDENTITY_KINDS,
+        where=where,
+        about=f"{{fact:identity}} = {{hex:{row}.id}}",
     )
 
 
@@ -79,7 +81,7 @@ _GUARDS: Final = (
         "INSERT",
         "NOT "
         + _says_identity(
-            "admin.identity_added",
+            _IDENTITY_KINDS[0],
             "NEW",
             "{fact:host} = NEW.host AND {fact:identity_kind} = NEW.kind"
             " AND entry.actor = NEW.created_by",
@@ -98,7 +100,7 @@ _GUARDS: Final = (
         "identity_is_removed_with_its_entry",
         _IDENTITIES,
         "DELETE",
-        f"NOT {_says_identity('admin.identity_removed', 'OLD')}",
+        f"NOT {_says_identity(_IDENTITY_KINDS[1], 'OLD')}",
         "an identity is removed only with admin.identity_removed",
     ),
 )

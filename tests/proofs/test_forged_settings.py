@@ -1,4 +1,4 @@
-"""Nobody with the application's database role chooses who hears, what counts, or what is erased."""
+"""The application's database role does not decide who is notified, what counts or what is erased."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -7,7 +7,7 @@ from pytest_django import Settings
 
 from accounts import people
 from db.ids import new_uuid7
-from erasure import erasure_requests
+from erasure import erasure_requests, erasure_runner
 from erasure.models import ErasureRequest
 from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
@@ -85,6 +85,7 @@ def test_code_hosts_and_limits_change_only_with_their_entry(written: Organizatio
         sources.rotate_source_secret(source, 24, actor="gatebook")
         identity = agent_identities.add_identity(agent, "github", "deploy-bot", actor="gatebook")
         old = agent_identities.add_identity(agent, "github", "old-bot", actor="gatebook")
+        removed_id = old.id.hex
         agent_identities.remove_identity(old, actor="gatebook")
         for value in (60, 90):
             rule_limits.set_limit(agent, "start_s", value, actor="gatebook")
@@ -141,6 +142,13 @@ def test_code_hosts_and_limits_change_only_with_their_entry(written: Organizatio
                 (identity.id,),
             ),
             Forgery(
+                "list a removed identity again, as another person",
+                "identity_is_added_with_its_entry",
+                copy_row(
+                    "hooks_agentidentity", identity.id, id=f"'{removed_id}'", value="'mallory'"
+                ),
+            ),
+            Forgery(
                 "remove an identity",
                 "identity_is_removed_with_its_entry",
                 "DELETE FROM hooks_agentidentity WHERE id = %s",
@@ -185,7 +193,14 @@ def test_erasures_and_holds_move_only_with_their_entry(written: Organization) ->
     request = erasure_requests.request_erasure(
         asker, project=written.project, reason="ticket 88", words=["John Doe"]
     )
+    running = erasure_requests.request_erasure(
+        asker, project=written.project, reason="ticket 89", words=["Max Moe"]
+    )
     ErasureRequest.objects.update(state="counted", counted_at_us=7)
+    running.refresh_from_db()
+    shown = erasure_requests.digest_counts(running)
+    erasure_requests.confirm_erasure(running.id, second, shown)
+    ErasureRequest.objects.filter(pk=running.pk).update(state="running")
     confirmed = (
         "UPDATE erasure_erasurerequest SET state = 'confirmed', confirmed_by_id = %s,"
         " confirmed_at_us = 8 WHERE id = %s"
@@ -216,6 +231,30 @@ def test_erasures_and_holds_move_only_with_their_entry(written: Organization) ->
                 (hold.id,),
             ),
             Forgery(
+                "empty a hold",
+                "legal_hold_is_released_with_its_entry",
+                "UPDATE erasure_legalhold SET words = '[]' WHERE id = %s",
+                (hold.id,),
+            ),
+            Forgery(
+                "hold more words with the same entry",
+                "legal_hold_is_set_with_its_entry",
+                copy_row("erasure_legalhold", hold.id, id="id + 100", words="'[\"x\"]'"),
+            ),
+            Forgery(
+                "withdraw a request",
+                "erasure_is_withdrawn_with_its_entry",
+                "UPDATE erasure_erasurerequest SET state = 'withdrawn', words = '[]' WHERE id = %s",
+                (request.id,),
+            ),
+            Forgery(
+                "execute a request without erasing",
+                "erasure_is_executed_with_its_entry",
+                "UPDATE erasure_erasurerequest SET state = 'scrubbing', words = '[]',"
+                " executed_at_us = 9, executed_position = requested_position WHERE id = %s",
+                (running.id,),
+            ),
+            Forgery(
                 "hold other words",
                 "legal_hold_is_set_with_its_entry",
                 "INSERT INTO erasure_legalhold (project_id, kind, words, reason, set_by_id,"
@@ -226,3 +265,11 @@ def test_erasures_and_holds_move_only_with_their_entry(written: Organization) ->
         ]
     )
     erasure_requests.release_legal_hold(hold.id, written.project, asker)
+    erasure_requests.withdraw_erasure(request.id, asker)
+    with transaction.atomic():
+        position = erasure_runner.record_executed(running, "gatebook")
+        running.refresh_from_db()
+        erasure_requests.save_request(
+            running, state="scrubbing", words=[], executed_at_us=9, executed_position=position
+        )
+    erasure_requests.save_request(running, state="done", scrubbed_at_us=10)
