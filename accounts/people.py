@@ -334,6 +334,7 @@ def _record_own_password(
             "person": person,
             "account": digest_account(person, user.pk),
             "salt": read_password_salt(user.password),
+            "password": digest_password(user.password),
         },
         words={"username": user.get_username(), "person": person} if is_named else {},
     )
@@ -342,6 +343,11 @@ def _record_own_password(
 def read_password_salt(encoded: str) -> str:
     """Return the salt of a stored password: it names this password and reveals nothing of it."""
     return max(encoded.split("$")[1:-1], key=len, default="")
+
+
+def digest_password(encoded: str) -> str:
+    """Return what an entry says of a stored password. Another one can have the same salt."""
+    return entries.keyed_digest("password", encoded)
 
 
 def _record_given_password(user: User, actor: str, own_in: Project | None = None) -> None:

@@ -342,6 +342,7 @@ def mark_own_password(user: User) -> Person:
             user.save(update_fields=["password"])
         project = Project.objects.first() or Project.objects.create(name="default")
         facts = {"person": person.pseudonym, "salt": people.read_password_salt(user.password)}
+        facts["password"] = people.digest_password(user.password)
         write_entry(project.id, "admin.password_changed", None, facts)
         Person.objects.filter(user=user).update(password_is_own=True)
         person.refresh_from_db()

@@ -1,10 +1,12 @@
-"""Checks of settings that decide: who hears, which events count, what is held, whose password."""
+"""Checks of settings that decide: notifications, events that count, holds, own passwords."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
 from accounts import people
@@ -38,7 +40,6 @@ UNKNOWN_WORDS: Final = ["(unknown: set this hold again)"]
 
 
 def _fold_channels(batch: RebuildBatch) -> Iterator[FoldedRow]:
-    names = load_project_names(batch)
     targets = dict(_select_channels(batch).values_list("id", "target"))
     added: dict[UUID, ProjectEntry] = {}
     rows: dict[UUID, FoldedRow] = {}
@@ -76,7 +77,7 @@ def _fold_channels(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "body_form": facts.get("body_form", "plain"),
             "target": target,
             "person_id": _find_user(batch, facts.get("person"), unknown, "person_id"),
-            "created_by_id": names.find_person(added[key].actor),
+            "created_by_id": _find_user(batch, added[key].actor, unknown, "created_by_id"),
             "created_at_us": facts.get("at_us"),
         }
         yield row
@@ -216,75 +217,104 @@ def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
         yield FoldedRow((entry.position,), values, (end or entry).position, unknown)
 
 
+@dataclass(slots=True)
+class _PeopleEntries:
+    """What entries say about accounts and passwords, by pseudonym."""
+
+    # The digest of the account, and the first entry that has it.
+    accounts: dict[str, tuple[str, int]] = field(default_factory=dict)
+    passwords: dict[tuple[str, str], int] = field(default_factory=dict)  # by digest
+    salts: set[tuple[str, str]] = field(default_factory=set)  # of entries without a digest
+    named: set[str] = field(default_factory=set)  # their own password is in an entry
+    added: dict[str, int] = field(default_factory=dict)  # the first admin.member_added
+    reset: dict[str, int] = field(default_factory=dict)  # the last admin.password_reset
+    first: int = 2**63  # the first entry with a salt, and its time
+    first_us: int = 2**63
+
+    def add(self, position: int, received_us: int, kind: str, facts: Mapping[str, Any]) -> None:
+        """Add an entry, in the order of positions."""
+        person = facts["person"]
+        if "account" in facts:
+            self.accounts.setdefault(person, (facts["account"], position))
+        if kind == "admin.member_added":
+            self.added.setdefault(person, position)
+        elif kind == "admin.password_reset":
+            self.reset[person] = position
+        elif facts.get("salt"):
+            if "password" in facts:
+                self.passwords[person, facts["password"]] = position
+            else:
+                self.salts.add((person, facts["salt"]))
+            self.named.add(person)
+            self.first, self.first_us = min(self.first, position), min(self.first_us, received_us)
+
+    def find_pseudonym(self, user: int) -> str | None:
+        """Return the pseudonym of an account."""
+        for pseudonym, (digest, _position) in self.accounts.items():
+            if people.digest_account(pseudonym, user) == digest:
+                return pseudonym
+        return None
+
+    def is_password_earlier(self, person: str, salt: str, joined_us: int) -> bool:
+        """Return True if a version that recorded less may have seen this own password set.
+
+        Entries decide how old a person is. The account's own time can be changed, so it counts
+        only where no entry names the person.
+        """
+        if person in self.named:
+            return (person, salt) in self.salts
+        is_older = (
+            self.added[person] < self.first if person in self.added else (joined_us < self.first_us)
+        )
+        return is_older and self.reset.get(person, 0) < self.first
+
+
 def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """Yield the pseudonym of each person, and whether their password is their own.
 
-    An entry names, by its salt, the password that is their own. A mark that was taken away makes a
-    person set their password again, and decides nothing else. Of the account that a pseudonym
-    stands for, entries have a digest.
+    Entries have digests of the password that is their own, and of the account that a pseudonym
+    stands for. A mark that was taken away makes a person set their password again, and decides
+    nothing else.
     """
-    accounts, (named, first_us) = _load_accounts(batch), _load_own_passwords(batch)
-    people_rows = Person.objects.values_list(
-        "user_id", "pseudonym", "password_is_own", "user__password", "user__date_joined"
+    of_people = _load_people_entries(batch)
+    rows = User.objects.values_list(
+        "pk", "person__pseudonym", "person__password_is_own", "password", "date_joined"
     )
-    for user, pseudonym, is_own, password, joined in people_rows.iterator(2_000):
+    for user, stored, is_own, password, joined in rows.iterator(2_000):
         unknown: dict[str, str] = {}
-        right: str | None = pseudonym
-        if accounts.get(pseudonym) != people.digest_account(pseudonym, user):
-            right = _find_pseudonym(accounts, user)
-            if right is None and pseudonym not in accounts:
+        right, account = stored, of_people.accounts.get(stored or "")
+        if account is None or account[0] != people.digest_account(stored, user):
+            right = of_people.find_pseudonym(user)
+            if right is None and stored is None:
+                continue  # an account that never acted
+            if right is None and account is None:
                 unknown["pseudonym"] = EARLIER_VERSION
-        position = named.get((right or pseudonym, people.read_password_salt(password)), 0)
-        if is_own and not position and int(joined.timestamp() * 1_000_000) < first_us:
+        person = right or stored
+        position = of_people.passwords.get((person, people.digest_password(password)), 0)
+        salt, joined_us = people.read_password_salt(password), int(joined.timestamp() * 1_000_000)
+        if is_own and not position and of_people.is_password_earlier(person, salt, joined_us):
             unknown["password_is_own"] = EARLIER_VERSION
         values = {
             "user_id": user,
             "pseudonym": right or "(unknown)",
-            "password_is_own": is_own and position > 0,
+            "password_is_own": is_own is not False and position > 0,
         }
-        yield FoldedRow((user,), values, position, unknown)
+        named_at = position or of_people.accounts.get(person, ("", 0))[1]
+        yield FoldedRow((user,), values, named_at, unknown)
 
 
-def _find_pseudonym(accounts: Mapping[str, str], user: int) -> str | None:
-    for pseudonym, digest in accounts.items():
-        if people.digest_account(pseudonym, user) == digest:
-            return pseudonym
-    return None
-
-
-def _load_accounts(batch: RebuildBatch) -> dict[str, str]:
-    """Return the digest of the account of each pseudonym, as the first entry has it."""
-    if "accounts" not in batch.cache:
-        rows = Entry.objects.filter(
-            IS_OF_A_RARE_KIND,
-            kind__in=("admin.member_added", *people.OWN_PASSWORD_KINDS),
-            lane="system",
-        ).order_by("position")
-        accounts: dict[str, str] = {}
-        for text in rows.values_list("facts", flat=True).iterator(2_000):
+def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
+    if "people" not in batch.cache:
+        kinds = ("admin.member_added", "admin.password_reset", *people.OWN_PASSWORD_KINDS)
+        rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system")
+        of_people = _PeopleEntries()
+        columns = rows.order_by("position").values_list("position", "received_us", "kind", "facts")
+        for position, received_us, kind, text in columns.iterator(2_000):
             facts = orjson.loads(text)
-            if "account" in facts:
-                accounts.setdefault(facts["person"], facts["account"])
-        batch.cache["accounts"] = accounts
-    loaded: dict[str, str] = batch.cache["accounts"]
-    return loaded
-
-
-def _load_own_passwords(batch: RebuildBatch) -> tuple[dict[tuple[str, str], int], int]:
-    """Return the entries by person and salt, and when the first one was written (µs)."""
-    if "own passwords" not in batch.cache:
-        rows = Entry.objects.filter(
-            IS_OF_A_RARE_KIND, kind__in=people.OWN_PASSWORD_KINDS, lane="system"
-        ).order_by("position")
-        named: dict[tuple[str, str], int] = {}
-        first_us = 2**63
-        for position, received_us, text in rows.values_list("position", "received_us", "facts"):
-            facts = orjson.loads(text)
-            if facts.get("salt"):
-                named[facts["person"], facts["salt"]] = position
-                first_us = min(first_us, received_us)
-        batch.cache["own passwords"] = named, first_us
-    loaded: tuple[dict[tuple[str, str], int], int] = batch.cache["own passwords"]
+            if "person" in facts:
+                of_people.add(position, received_us, kind, facts)
+        batch.cache["people"] = of_people
+    loaded: _PeopleEntries = batch.cache["people"]
     return loaded
 
 

@@ -297,7 +297,11 @@ def test_history_is_not_attributed_to_another_person(written: Organization) -> N
 def test_a_password_counts_as_own_only_with_its_entry(written: Organization) -> None:
     owner, given = written.members["reviewer"].user, written.members["viewer"]
     people.change_own_password(owner, "orbit-lantern-slate-43")
+    before = given.user.password
     people.reset_member_password(given, written.members["administrator"].user, actor="p_1")
+    # Nor does the entry of a password allow it once an administrator has set another.
+    with transaction.atomic():
+        User.objects.filter(pk=given.user_id).update(password=before)
     # The owner's entry of the earlier password allows nothing for one that another person sets.
     other_hash = User.objects.values_list("password", flat=True).get(username="operator")
     with transaction.atomic():
@@ -309,7 +313,7 @@ def test_a_password_counts_as_own_only_with_its_entry(written: Organization) -> 
     stranger = User.objects.create(username="stranger", password=other_hash)
     assert_refused(
         [
-            Forgery("keep a password that was reset", refused, mark, (given.user_id,)),
+            Forgery("bring back a password that was reset", refused, mark, (given.user_id,)),
             Forgery("keep a password set by SQL", refused, mark, (owner.pk,)),
             Forgery(
                 "start with a password of one's own",

@@ -127,6 +127,13 @@ FORGERIES: Final = (
             ("changed", "accounts_membership", "user_id"),
         },
     ),
+    Forgery(  # who added a channel stays unknown until the person is there again
+        (
+            "DELETE FROM accounts_person WHERE user_id ="
+            " (SELECT id FROM auth_user WHERE username = 'administrator')",
+        ),
+        {("missing", "accounts_person", "")},
+    ),
     Forgery(
         (
             "UPDATE hooks_codehostsource SET secret_generation = 1, previous_until_us = NULL",
@@ -303,6 +310,38 @@ def test_every_forged_control_is_named_and_restored(
         assert named == forgery.named, forgery
         run()
         assert list_differences() == [], forgery
+
+
+def test_a_password_that_only_seems_to_be_their_own_is_named(inbox: InboxScenario) -> None:
+    first, reset = inbox.user("administrator"), inbox.person("grace")
+    with transaction.atomic():
+        people.change_own_password(first, "orbit-lantern-slate-43")
+        people.reset_member_password(reset, first, actor="p_1")
+        people.add_project_member(
+            inbox.project, "later", "viewer", "orbit-lantern-slate-44", must_replace=True
+        )
+        earlier = User.objects.create(username="earlier", password="md5$salt$0")
+        people.ensure_pseudonym(earlier)
+    assert list_differences() == []
+    # Other passwords with the same salts, of accounts that seem to be older than any entry.
+    forge(
+        (
+            "UPDATE auth_user SET password = password || 'x',"
+            " date_joined = '2001-01-01 00:00:00+00:00'",
+            "UPDATE accounts_person SET password_is_own = TRUE",
+        )
+    )
+    named = list_differences()
+    assert {(row["table"], row["column"]) for row in named} == {
+        ("accounts_person", "password_is_own")
+    }
+    others = User.objects.exclude(pk=earlier.pk)
+    assert {row["key"]["user_id"] for row in named} == set(others.values_list("pk", flat=True))
+    # A person whom no entry names may have set it in an earlier version.
+    assert ("accounts_person", "password_is_own") in list_unknown()
+    run()
+    assert not people.has_own_password(first)
+    assert list_differences() == []
 
 
 def list_unknown() -> set[tuple[str, str]]:
