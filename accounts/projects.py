@@ -127,6 +127,12 @@ def require_active_project(project: Project) -> None:
         )
 
 
+def load_oldest_project() -> UUID:
+    """Return the project whose journal has what concerns no project: never an archive."""
+    rows = Project.objects.filter(archive=False).order_by("id")
+    return rows.values_list("id", flat=True)[0]
+
+
 def ensure_default_project() -> Project:
     """Return the project "default", created if missing."""
     return find_project(DEFAULT_PROJECT_NAME) or create_project(DEFAULT_PROJECT_NAME)

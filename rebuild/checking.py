@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
 
+from accounts import projects
 from accounts.models import SAMPLE_IDS, Project
 from db import triggers
 from db.clock import now_us
@@ -247,7 +248,7 @@ def _record_rebuilt(batch: RebuildBatch, comparisons: Sequence[TableComparison])
     rows = [difference_to_json(item) for item in differences[:MAX_NAMED_ROWS]]
     body = {"kind": REBUILT, **facts, "rows": rows, "further_rows": len(differences) - len(rows)}
     entries.record_system_entry(
-        batch.project or Project.objects.order_by("id").values_list("id", flat=True)[0],
+        batch.project or projects.load_oldest_project(),
         REBUILT,
         event_id=new_uuid7().hex,
         text=entries.dump_sorted_json(body),

@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from erasure.text_columns import ERASABLE, TEXT_TABLES
-from investigation.bundles.imported_rows import IMPORTED_MODELS, ROWS, digest_imported_rows
+from investigation.bundles.imported_rows import FACT, IMPORTED_MODELS, ROWS, digest_imported_rows
 from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild.project_journal import EARLIER_VERSION
@@ -32,6 +32,8 @@ class ImportedComparison:
 def compare_imported_rows(batch: RebuildBatch, tables: Sequence[str]) -> ImportedComparison:
     """Compare every column of the batch's sessions, of all tables or of some."""
     comparison = ImportedComparison()
+    if tables and not set(tables) & set(IMPORTED_TABLES):
+        return comparison
     imports = _load_imports(batch)
     for session in batch.sessions:
         position, imported = imports.get(session, (0, None))
@@ -62,7 +64,7 @@ def _load_imports(batch: RebuildBatch) -> dict[UUID, tuple[int, dict[str, dict[s
     )
     for position, subject, facts in rows.values_list("position", "subject", "facts"):
         if subject is not None:
-            imports[subject] = position, orjson.loads(facts).get("rows")
+            imports[subject] = position, orjson.loads(facts).get(FACT)
     return imports
 
 

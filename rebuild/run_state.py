@@ -12,6 +12,7 @@ from rebuild.batches import NO_SESSION
 from rebuild.checking import BatchResult, DifferingBatches, difference_to_json
 from rebuild.row_comparison import NOT_RESTORED
 
+_FORM: Final = 2  # of the file. A run begins again where another version wrote another form
 MAX_KEPT_DIFFERENCES: Final = 1_000  # differences that are listed; all are counted
 
 
@@ -43,6 +44,7 @@ class RunState:
     def write_file(self, path: Path) -> None:
         """Write the file, replacing the former one."""
         document = {
+            "form": _FORM,
             "scope": self.scope,
             "after": self.after,
             "rows": self.rows,
@@ -65,7 +67,7 @@ def load_run_state(path: Path, scope: str) -> RunState | None:
     if not path.exists():
         return None
     document = orjson.loads(path.read_bytes())
-    if document["scope"] != scope:
+    if document.get("form") != _FORM or document["scope"] != scope:
         return None
     state = RunState(scope, UUID(document["after"]), Counter(document["rows"]))
     state.differences, state.count = document["differences"], document["count"]

@@ -425,7 +425,7 @@ class _Import:
                 "version": document["version"],
                 "cut": cut["position"],
                 "origin": origin["session"],
-                "rows": imported_rows.digest_imported_rows(self.session),
+                imported_rows.FACT: imported_rows.digest_imported_rows(self.session),
             },
             words={"project": origin["project_name"], "handle": origin["handle"]},
         )

@@ -27,23 +27,27 @@ from sessions.models import (
     Task,
 )
 
-# Model -> the path to its session, the columns of its order, and those that are not compared.
-_TABLES: Final[tuple[tuple[type[Model], str, tuple[str, ...], tuple[str, ...]], ...]] = (
-    (Session, "id", ("id",), ()),
-    (Task, "session", ("id",), ()),
-    (Item, "task__session", ("task_id", "key"), ("id",)),
-    (Artifact, "session", ("id",), ("stored_at_us",)),  # its bytes may have been removed
-    (Checkpoint, "session", ("id",), ()),
-    (Decision, "session", ("id",), ()),
-    (Handoff, "session", ("id",), ()),
-    (ObservedFact, "session", ("name", "source"), ("id",)),
-    (Effect, "session", ("id",), ()),
-    (Attempt, "effect__session", ("effect_id", "number"), ("id",)),
-    (ImportedGate, "effect__session", ("id",), ()),
-    # Its position is that of the entry which has the digest.
-    (ImportedBundle, "session", ("id",), ("position",)),
-)
-IMPORTED_MODELS: Final = tuple(model for model, *_ in _TABLES)
+# Model -> the path to its session.
+_TABLES: Final[dict[type[Model], str]] = {
+    Session: "id",
+    Task: "session",
+    Item: "task__session",
+    Artifact: "session",
+    Checkpoint: "session",
+    Decision: "session",
+    Handoff: "session",
+    ObservedFact: "session",
+    Effect: "session",
+    Attempt: "effect__session",
+    ImportedGate: "effect__session",
+    ImportedBundle: "session",
+}
+_NOT_COMPARED: Final[dict[type[Model], str]] = {
+    Artifact: "stored_at_us",  # its bytes may have been removed
+    ImportedBundle: "position",  # that of the entry which has the digest
+}
+IMPORTED_MODELS: Final = tuple(_TABLES)
+FACT: Final = "row_digests"  # of the entry; "rows" had the digests of an earlier version
 ROWS: Final = "rows"  # the name of the count among the columns
 _SHOWN: Final = 16  # hex digits of a digest
 
@@ -51,28 +55,26 @@ _SHOWN: Final = 16  # hex digits of a digest
 def digest_imported_rows(session: UUID) -> dict[str, dict[str, str]]:
     """Return the digest of each column of a session's rows, by table, with the number of rows."""
     return {
-        model._meta.db_table: _digest_table(
-            model._default_manager.filter(**{path: session}), order, skipped
-        )
-        for model, path, order, skipped in _TABLES
+        model._meta.db_table: _digest_table(model._default_manager.filter(**{path: session}))
+        for model, path in _TABLES.items()
     }
 
 
-def _digest_table(
-    rows: "QuerySet[Any]", order: tuple[str, ...], skipped: tuple[str, ...]
-) -> dict[str, str]:
-    """Return the digests of the columns, each over pairs of a row's key and its value."""
+def _digest_table(rows: "QuerySet[Any]") -> dict[str, str]:
+    """Return the digests of the columns, each over pairs of a row's primary key and its value.
+
+    No erasure changes a primary key, so it changes the digests only of the columns that it empties.
+    """
+    skipped = _NOT_COMPARED.get(rows.model)
     names = [
-        field.attname for field in rows.model._meta.concrete_fields if field.attname not in skipped
+        field.attname for field in rows.model._meta.concrete_fields if field.attname != skipped
     ]
     key = settings.GATEBOOK_PEPPER
     digests = {name: hmac.new(key, name.encode(), hashlib.sha256) for name in names}
     count = 0
-    for values in rows.order_by(*order).values_list(*names).iterator(2_000):
+    for row_key, *values in rows.order_by("pk").values_list("pk", *names).iterator(2_000):
         count += 1
-        row = dict(zip(names, values, strict=True))
-        row_key = [str(row[name]) for name in order]
-        for name, value in row.items():
+        for name, value in zip(names, values, strict=True):
             digests[name].update(entries.dump_sorted_json([row_key, value]).encode())
             digests[name].update(b"\n")
     shown = {name: digest.hexdigest()[:_SHOWN] for name, digest in digests.items()}

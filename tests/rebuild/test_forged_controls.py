@@ -1,13 +1,14 @@
 """Rows that decide are folded from the journal, and each that was forged is named and restored."""
 
 from typing import Final
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
 from pytest_django import Settings
 
-from accounts import agents, invitations, people, repositories, teams, tokens
+from accounts import agents, invitations, people, projects, repositories, teams, tokens
 from accounts.models import AgentToken, Invitation
 from approvals import exemptions, review_settings
 from approvals.gates import comments
@@ -314,6 +315,7 @@ def test_every_forged_control_is_named_and_restored(
 
 def test_a_password_that_only_seems_to_be_their_own_is_named(inbox: InboxScenario) -> None:
     first, reset = inbox.user("administrator"), inbox.person("grace")
+    projects.create_archive("old", UUID(int=7))  # the first of all, where nothing is recorded
     with transaction.atomic():
         people.change_own_password(first, "orbit-lantern-slate-43")
         people.reset_member_password(reset, first, actor="p_1")
@@ -341,6 +343,7 @@ def test_a_password_that_only_seems_to_be_their_own_is_named(inbox: InboxScenari
     assert ("accounts_person", "password_is_own") in list_unknown()
     run()
     assert not people.has_own_password(first)
+    assert Entry.objects.get(kind="integrity.rebuilt").project == inbox.project.id
     assert list_differences() == []
 
 

@@ -10,13 +10,18 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from db.clock import now_us
+from erasure.row_erasure import ErasureOrder, erase_matches
+from erasure.row_scan import Subject, find_window
+from erasure.text_columns import TEXT_TABLES
+from erasure.word_match import WordMatcher
 from importers.bundles import importer
-from journal import erasures
+from journal import entries, erasures
 from journal.models import Body
 from ledger.models import Effect
 from rebuild import batches, checking, row_comparison
+from rebuild.imported_comparison import ERASED_SINCE, ImportedComparison, compare_imported_rows
 from rebuild.registry import RebuildBatch
-from sessions.models import Session
+from sessions.models import Item, ObservedFact, Session
 from tests.bundles.conftest import Origin
 from tests.bundles.conftest import origin as origin
 from tests.rebuild.test_forged_rows import forge, run
@@ -43,6 +48,9 @@ def test_an_imported_session_is_compared_with_what_was_imported(
     code, text = run("--check", "--table", "ledger_effect", "--table", "agent_sessions_session")
     assert code == 0, text
     session = imported.session_id
+    of_no_import = RebuildBatch(imported.project_id, (origin.session.id,))
+    assert len(compare_imported_rows(of_no_import, []).differences) == 1
+    assert compare_imported_rows(of_no_import, ["accounts_agenttoken"]) == ImportedComparison()
     effect = Effect.objects.filter(session=session, outcome="ok").values_list("id", flat=True)[0]
     for statement, table, column in (
         (
@@ -142,6 +150,13 @@ def test_an_interrupted_check_goes_on_where_it_stopped(
     with pytest.raises(KeyboardInterrupt):
         summarize()
     assert (Path(settings.VAR_DIR) / "rebuild.json").exists()
+    # A file that an earlier version left counts for nothing.
+    file = Path(settings.VAR_DIR) / "rebuild.json"
+    written = file.read_bytes()
+    document = orjson.loads(written)
+    file.write_bytes(orjson.dumps({name: document[name] for name in ("scope", "after", "rows")}))
+    assert summarize("--resume")[1]["rows"] == whole[1]["rows"]
+    file.write_bytes(written)
     resumed = summarize("--resume")
     assert resumed[1]["rows"] == whole[1]["rows"]
     assert resumed[1]["differences"] == whole[1]["differences"]
@@ -159,3 +174,39 @@ def test_an_unknown_name_is_refused(arguments: tuple[str, ...], answer: str, db:
     code, text = run("--check", *arguments)
     assert code == 2
     assert answer in text
+
+
+def test_an_erased_text_of_an_imported_row_is_no_forgery(origin: Origin, tmp_path: Path) -> None:
+    agent, session = origin.inbox.agent, origin.session.id
+    task = agent.post(f"/sessions/{session}/tasks", {"key": "build"}).json()["id"]
+    items = [{"key": key, "state": "done"} for key in ("linux", "Jane Roe")]
+    assert agent.post(f"/tasks/{task}/items", {"items": items}).status_code == 200
+    for name in ("head", "Jane Roe"):
+        answer = agent.post(
+            f"/sessions/{session}/facts", {"name": name, "value": "4f2a", "source": "ci"}
+        )
+        assert answer.status_code in (200, 201)
+    file = tmp_path / "session.gatebook.zip"
+    file.write_bytes(origin.export())
+    imported = importer.import_bundle(file, None, "ann").bundle
+    subject = Subject(imported.project_id, words=("Jane Roe",), matcher=WordMatcher(["Jane Roe"]))
+    for table in TEXT_TABLES:
+        if table.model in (Item, ObservedFact):
+            matches = find_window(table, subject, None).matches
+            assert len(matches) == 1
+            with transaction.atomic():
+                erase_matches(table, subject, matches, ErasureOrder("p_1", "ticket 88"))
+    facts = entries.dump_sorted_json({"request": "1", "counts": {}})
+    with transaction.atomic():
+        entries.record_system_entry(
+            imported.project_id,
+            "erasure.executed",
+            event_id="e-1",
+            text=facts,
+            received_us=now_us(),
+            facts=facts,
+        )
+    code, text = run("--check")
+    assert code == 0, text
+    assert ERASED_SINCE in text
+    assert not Item.objects.filter(task__session=imported.session_id, key="Jane Roe").exists()
