@@ -282,7 +282,8 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
     )
     for user, stored, is_own, password, joined in rows.iterator(2_000):
         unknown: dict[str, str] = {}
-        right, account = stored, of_people.accounts.get(stored or "")
+        right: str | None = stored
+        account = of_people.accounts.get(stored or "")
         if account is None or account[0] != people.digest_account(stored, user):
             right = of_people.find_pseudonym(user)
             if right is None and stored is None:

@@ -1,6 +1,7 @@
 """A story of agents, people and the clock: the check finds nothing, whatever happened."""
 
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,7 +21,7 @@ from tests.sessions.team_helpers import one_team
 pytestmark = pytest.mark.django_db
 
 
-def list_differences(project: UUID | None = None) -> list[dict[str, object]]:
+def list_differences(project: UUID | None = None) -> list[dict[str, Any]]:
     """What the check names."""
     return [
         checking.difference_to_json(difference, with_texts=True)
