@@ -16,6 +16,7 @@ from django.utils import timezone
 from accounts import teams
 from accounts.audit_log import record_admin_entry
 from accounts.models import ROLES, Membership, Person, Project
+from accounts.projects import load_oldest_project
 from db.errors import ChangeRefused
 from db.row_changes import RowChange, write_row_changes
 from db.triggers import TriggerSet
@@ -304,8 +305,8 @@ def _store_own_password(user: User, kind: str) -> None:
     for project in sorted(projects):
         _record_own_password(project, user, kind, person.pseudonym)
     if not projects:
-        first = Project.objects.filter(archive=False).order_by("id")[0]
-        _record_own_password(first.id, user, kind, SYSTEM_SOURCE, is_named=False)
+        first = load_oldest_project()
+        _record_own_password(first, user, kind, SYSTEM_SOURCE, is_named=False)
     Person.objects.filter(user=user).update(
         password_is_own=True,
         password_given_by=person.password_given_by,

@@ -13,8 +13,8 @@ from django.urls import reverse
 
 from journal import entries
 from journal.models import Entry
-from recovery import detectors
 from recovery.control_labels import CONTROL_LABELS
+from recovery.detectors.detectors import CONTROL_NAMES
 from sessions import facts
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
@@ -112,7 +112,7 @@ def test_work_on_a_done_task_fires_completion_blindness(
     assert is_shown(viewer, session, "It may repeat finished work.")
     page = viewer.get(reverse("session_people", args=[session])).text
     assert CONTROL_LABELS["completion_blindness"] in page
-    assert set(CONTROL_LABELS) == set(detectors.CONTROL_NAMES)
+    assert set(CONTROL_LABELS) == set(CONTROL_NAMES)
 
 
 def test_a_task_whose_effects_are_all_settled_may_be_done(agent: Caller, session: UUID) -> None:
