@@ -17,7 +17,7 @@ from django.contrib.staticfiles import finders
 from playwright.sync_api import Page, expect
 
 from tests.config.server import Server
-from tests.matrices import keep_core
+from tests.matrices import IN_FULL, keep_core
 from tests.pages.routes import (
     FRAGMENTS,
     REDIRECTS,
@@ -31,8 +31,8 @@ from tests.pages.test_frame_browser import RULES, find_violations
 
 pytestmark = [pytest.mark.browser, pytest.mark.once]
 
-# A page is loaded in one of these in `make test`. `make test-matrices` loads it in all of them, and
-# its other states too.
+# `make test` loads one page in three, each in one of these looks. `make test-matrices` loads every
+# page in all of them, and its other states too.
 LOOKS: Final = (("light", 1280), ("dark", 390), ("dark", 1280), ("light", 390))
 NARROWEST: Final = 320  # WCAG 1.4.10: nothing scrolls sideways
 MAX_HTML = 150_000  # bytes of a page before it is compressed
@@ -43,6 +43,7 @@ CONTROLS: Final = {
     *("button", "checkbox", "combobox", "link", "listbox", "menuitem", "radio", "searchbox"),
     *("slider", "spinbutton", "switch", "tab", "textbox"),
 }
+ONE_IN: Final = 1 if IN_FULL else 3
 LANDMARKS: Final = {"banner", "main", "navigation", "search", "form", "region", "contentinfo"}
 # The parts of a page that a person needs, with script and without.
 PARTS = """() => {
@@ -82,6 +83,7 @@ def test_every_route_is_checked_or_is_no_page(tour: Tour) -> None:
     assert wrong == [], "give the route an example, a query, or a place in tests/pages/routes.py"
 
 
+@pytest.mark.deepened
 @pytest.mark.parametrize(
     ("turn", "is_main"), keep_core(product(range(len(LOOKS)), [True, False]), [(0, True)])
 )
@@ -93,7 +95,7 @@ def test_every_page_is_accessible_in_both_themes(
     page.on("console", lambda event: faults.append(event.text) if is_fault(event.text) else None)
     page.on("pageerror", lambda event: faults.append(str(event)))
     tree = page.context.new_cdp_session(page)
-    for number, route in enumerate(tour.select_pages(is_main=is_main)):
+    for number, route in enumerate(tour.select_pages(is_main=is_main)[::ONE_IN]):
         scheme, width = LOOKS[(number + turn) % len(LOOKS)]
         tour.sign_in(page, route.person)
         page.set_viewport_size({"width": width, "height": 800})
@@ -165,6 +167,7 @@ def get_property(node: dict[str, Any], name: str) -> Any:
     return values.get(name)
 
 
+@pytest.mark.deepened
 @pytest.mark.parametrize("is_main", keep_core([True, False], [True]))
 def test_every_page_is_whole_without_javascript(
     tour: Tour, new_page: Callable[..., Page], is_main: bool
@@ -173,7 +176,7 @@ def test_every_page_is_whole_without_javascript(
     # Overview and facets of a search arrive later; there is a link to them.
     with_script.route(re.compile(r"[?&]part="), lambda request: request.abort())
     differing = []
-    for route in tour.select_pages(is_main=is_main):
+    for route in tour.select_pages(is_main=is_main)[::ONE_IN]:
         parts = []
         for page in (with_script, without):
             tour.sign_in(page, route.person)
@@ -251,8 +254,9 @@ SCROLLED = """(element, before) => new Promise((resolve) => {
 })"""
 
 
-@pytest.mark.parametrize("is_core", keep_core([True, False], [True]))
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "is_core"), keep_core(product([1280, 390], [True, False]), [(390, True)])
+)
 def test_tab_reaches_every_control_and_the_focus_always_shows(
     tour: Tour, new_page: Callable[..., Page], width: int, is_core: bool
 ) -> None:
