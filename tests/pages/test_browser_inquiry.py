@@ -211,9 +211,9 @@ def test_updates_arrive_automatically_and_can_be_paused(
     expect(page.locator("#rows").get_by_role("link", name=first["handle"])).to_be_focused()
     page.get_by_role("link", name="Pause").click()
     expect(page.get_by_text("paused")).to_be_visible()
-    expect(page.locator("main [hx-get]")).to_have_count(0)
+    expect(page.locator("main [data-polls]")).to_have_count(0)
     page.get_by_role("link", name="Resume updates").click()
-    expect(page.locator("main [hx-get]")).to_have_count(1)
+    expect(page.locator("main [data-polls]")).to_have_count(1)
 
 
 @pytest.mark.once
