@@ -26,10 +26,20 @@ _ROWS: Final = (
     " AND body.entry_id > %s AND body.entry_id <= %s"
     " AND entry.project = %s AND entry.received_us <= %s ORDER BY entry.position"
 )
+_NEXT: Final = (
+    "SELECT position FROM journal_entry WHERE position > %s AND position <= %s"
+    " ORDER BY position LIMIT 1"
+)
 _SIZE: Final = {
     "postgresql": "octet_length(body.text)",
     "sqlite": "length(CAST(body.text AS blob))",
 }
+
+
+def find_window_end(after: int, end: int, size: int) -> int:
+    """Return where a window of `size` positions ends, without those that hold no entry at first."""
+    rows = raw_sql.fetch_rows(_NEXT, [after, end])
+    return min(int(rows[0][0]) - 1 + size, end) if rows else end
 
 
 @dataclass(frozen=True, slots=True)

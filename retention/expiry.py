@@ -25,7 +25,7 @@ from journal.models import Erasure
 from monitoring import job_heartbeats
 from proofs.stable_position import load_stable_position
 from retention import retention_dry_run, retention_sets
-from retention.body_scan import ClassedBody, load_project_holds, read_bodies
+from retention.body_scan import ClassedBody, find_window_end, load_project_holds, read_bodies
 from retention.models import RetentionSet
 from retention.retention_yaml import compute_cutoff_us, list_finite_classes
 from sessions import artifacts
@@ -102,7 +102,8 @@ def expire_project(row: RetentionSet, ends: float | None = None) -> Expired:
         end = min(int(rows[0][0]), last) if rows else 0
         while (position := int(row.progress.get(name, 0))) < end:
             started = time.monotonic()
-            went = expire_window(row, name, cutoff, position, min(position + WINDOW, end))
+            upto = find_window_end(position, end, WINDOW)
+            went = expire_window(row, name, cutoff, position, upto)
             gone = gone.add(Expired(went, went > 0))
             delete_pending_artifacts(row)
             spent = time.monotonic() - started

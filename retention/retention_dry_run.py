@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from db.clock import now_us
 from retention import retention_sets
-from retention.body_scan import load_project_holds, read_bodies
+from retention.body_scan import find_window_end, load_project_holds, read_bodies
 from retention.models import RetentionSet
 from retention.retention_yaml import compute_expiry_month, list_finite_classes
 
@@ -19,7 +19,7 @@ def count_retention(row: RetentionSet, ends: float | None = None) -> bool:
     holds, counts = load_project_holds(row.project_id), row.dry_run
     position = row.counted_position
     while position < row.counted_end:
-        upto = min(position + WINDOW, row.counted_end)
+        upto = find_window_end(position, row.counted_end, WINDOW)
         counts = count_window(row, counts, holds, position, upto)
         position = upto
         if ends is not None and time.monotonic() > ends:
