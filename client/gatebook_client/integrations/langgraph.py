@@ -84,7 +84,10 @@ class GatebookMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Answer:
         """Perform the call as an effect; `handler` is called only with permission."""
         if self.awaiting is None:
-            raise TypeError("The session is blocking: open it by `async_session`.")
+            raise TypeError(
+                "LangGraph calls this tool asynchronously, and the session is blocking. "
+                "Open it by `async_session`."
+            )
         call = request.tool_call
         if not self.awaiting.is_gated(call["name"]):
             return await handler(request)
