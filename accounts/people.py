@@ -297,7 +297,7 @@ def _store_own_password(user: User, kind: str) -> None:
     """Store the password set on `user` as their own; keep who set the last one.
 
     Recorded in every project of the person. Without one, it is recorded in the first project that
-    is no archive, by Gatebook and without their name: nobody there knows the person.
+    is no archive, by Gatebook and without their name: its members do not know the person.
     """
     person = Person.objects.get(user=user)
     user.save(update_fields=["password"])

@@ -19,9 +19,9 @@ def _split_address(name: str) -> tuple[str, str]:
 
     The URLs of the pages are used also from the agents' API.
     """
-    nobody = UUID(int=0)
-    address = reverse(name, args=[nobody], urlconf=settings.ROOT_URLCONF)
-    before, _, after = address.partition(str(nobody))
+    no_row = UUID(int=0)
+    address = reverse(name, args=[no_row], urlconf=settings.ROOT_URLCONF)
+    before, _, after = address.partition(str(no_row))
     return before, after
 
 

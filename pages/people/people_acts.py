@@ -82,7 +82,7 @@ _VIEWS: Final = {
 }
 _TOPICS: Final = {
     "gate.requested": "about the request",
-    "gate.unseen": "that nobody opened the request",
+    "gate.unseen": "that no reviewer opened the request",
     "gate.addressed": "that the request is assigned to them, or mentions them",
     "session.stuck": "that it is stuck",
     "session.recovered": "that it is no longer stuck",
