@@ -8,9 +8,11 @@ import difflib
 import math
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import yaml
+from django.core.management.base import CommandError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 Scalar = str | int | float | bool | None
@@ -42,6 +44,18 @@ class _Loader(yaml.SafeLoader):
                 None, None, "aliases are not supported; write the value out", event.start_mark
             )
         return super().compose_node(parent, index)
+
+
+def read_yaml_file(path: Path, most_bytes: int) -> str:
+    """Return the text of a file for a `manage.py` command. Raises CommandError."""
+    try:
+        if path.stat().st_size > most_bytes:
+            raise CommandError(f"{path} is larger than {most_bytes // 1024} KiB, the maximum.")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} is not UTF-8 text.") from error
 
 
 def compose_yaml(text: str) -> Node:

@@ -18,10 +18,9 @@ from pages.journal import views as journal_views
 from pages.messages import views
 from pages.navigation import views as navigation_views
 from pages.overview import views as overview_views
-from pages.people import act_views
 from pages.people import views as people_views
 from pages.sample import views as sample_views
-from pages.search import alert_views, case_views, export_views, question_views, saved_query_views
+from pages.search import alerts_views, case_views, exports_views, questions_views, saved_views
 from pages.search import views as search_views
 from pages.sessions import resume_views
 from pages.sessions import views as sessions_views
@@ -82,7 +81,9 @@ urlpatterns = [
         compare_views.session_diff,
         name="session_diff",
     ),
-    path("sessions/<uuid:session>/people/", act_views.session_people_page, name="session_people"),
+    path(
+        "sessions/<uuid:session>/people/", people_views.session_people_page, name="session_people"
+    ),
     path("tasks/<uuid:task>/", tasks_views.task_page, name="task"),
     path("effects/<uuid:effect>/", effects_views.effect_page_view, name="effect"),
     path("effects/<uuid:effect>/chain/", chain_views.effect_chain, name="effect_chain"),
@@ -99,7 +100,7 @@ urlpatterns = [
     ),
     path("bundles/gates/<uuid:gate>/", bundles_views.imported_gate, name="imported_gate"),
     path("artifacts/<uuid:artifact>/", artifacts_views.artifact_file, name="artifact"),
-    path("approvals/<uuid:gate>/people/", act_views.gate_people_page, name="gate_people"),
+    path("approvals/<uuid:gate>/people/", people_views.gate_people_page, name="gate_people"),
     path("approvals/<uuid:gate>/history/", history_views.gate_as_of, name="gate_history"),
     path(
         "approvals/exemptions/<uuid:exemption>/history/",
@@ -134,20 +135,20 @@ urlpatterns = [
     path("search/", search_views.search_page, name="search"),
     path("search/complete/", search_views.complete_query_page, name="search_complete"),
     path("search/language/", search_views.search_language, name="search_language"),
-    path("search/questions/", question_views.questions_page, name="questions"),
-    path("search/questions/<int:number>/", question_views.run_question, name="question"),
-    path("search/link/", question_views.permalink_page, name="search_link"),
-    path("search/saved/", saved_query_views.saved_queries, name="saved_queries"),
-    path("search/saved/<uuid:saved_query>/", saved_query_views.saved_query, name="saved_query"),
+    path("search/questions/", questions_views.questions_page, name="questions"),
+    path("search/questions/<int:number>/", questions_views.run_question, name="question"),
+    path("search/link/", search_views.permalink_page, name="search_link"),
+    path("search/saved/", saved_views.saved_queries, name="saved_queries"),
+    path("search/saved/<uuid:saved_query>/", saved_views.saved_query, name="saved_query"),
     path(
         "search/saved/<uuid:saved_query>/alerts/",
-        alert_views.switch_alerts,
+        alerts_views.switch_alerts,
         name="saved_query_alerts",
     ),
     path("search/case/", case_views.case_file_page, name="case_file"),
-    path("search/export/", export_views.export, name="export"),
-    path("search/exports/<uuid:export>/", export_views.export_job, name="export_job"),
-    path("search/exports/<uuid:export>/file/", export_views.export_file, name="export_file"),
+    path("search/exports/", exports_views.export, name="export"),
+    path("search/exports/<uuid:export>/", exports_views.export_job, name="export_job"),
+    path("search/exports/<uuid:export>/file/", exports_views.export_file, name="export_file"),
     path("search/jump/", search_views.jump_to_id, name="search_jump"),
     path("sessions/<uuid:session>/messages/", views.session_messages, name="session_messages"),
     path("sessions/<uuid:session>/messages/send/", views.send_to_session, name="send_to_session"),
@@ -155,8 +156,14 @@ urlpatterns = [
     path(
         "agents/<uuid:agent>/settings/", settings_views.agent_settings_page, name="agent_settings"
     ),
-    path("agents/<uuid:agent>/team/", settings_views.change_agent_team, name="change_agent_team"),
-    path("agents/<uuid:agent>/charter/", settings_views.agent_charter, name="agent_charter"),
+    path(
+        "agents/<uuid:agent>/settings/team/",
+        settings_views.change_agent_team,
+        name="change_agent_team",
+    ),
+    path(
+        "agents/<uuid:agent>/settings/charter/", settings_views.agent_charter, name="agent_charter"
+    ),
     path("people/<int:person>/", people_views.reviewer_page, name="reviewer"),
     path("help/", help_views.help_page, name="help"),
     path("help/glossary/", help_views.glossary_page, name="glossary"),

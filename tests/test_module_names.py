@@ -11,10 +11,10 @@ import pytest
 
 from tests.test_names import PACKAGES, ROOT
 
-# Django's own file names, and folders whose files are named after the subject that they serve.
+# Django's own file names, the word of a URL, and folders whose files are named after the subject that they serve.
 DJANGO_FILES: Final = {
     "__init__", "__main__", "apps", "base", "data", "labels", "models", "tasks", "triggers", "urls",
-    "views",
+    "settings_views", "views",
 }  # fmt: skip
 FOLDERS_BY_SUBJECT: Final = {
     "commands", "migrations", "openapi", "registry", "schemas", "serializers", "templatetags",

@@ -1,16 +1,13 @@
 """Endpoints for handoffs."""
 
-from collections.abc import Sequence
-from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Q
 from django.http import HttpResponse
 
 from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.events.working_state import measure_handoff_fields
-from api.handoff_references import parse_reference
+from api.handoff_references import resolve_waits
 from api.pagination import build_page, parse_parameters
 from api.preconditions import (
     check_preconditions,
@@ -20,13 +17,10 @@ from api.preconditions import (
 from api.problems import Problem
 from api.reply import Reply
 from api.schemas import working_state as shapes
-from api.schemas.working_state import WaitsOn
 from api.views.sessions import require_session
-from approvals.models import Gate
-from ledger.models import Effect
 from recovery.detectors import detectors
-from sessions import handoffs, messages
-from sessions.models import Handoff, Message
+from sessions import handoffs
+from sessions.models import Handoff
 
 
 @post_command(shapes.WriteHandoff, "handoff.written")
@@ -87,78 +81,3 @@ def _find_handoff(project: UUID, identity: UUID) -> Handoff:
             "The project has no such handoff. List handoffs with GET /sessions/{id}/handoffs.",
         )
     return row
-
-
-_ROWS: Final[dict[str, Any]] = {
-    "gate": Gate.objects,
-    "message": Message.objects,
-    "effect": Effect.objects,
-}
-
-
-def resolve_waits(
-    project: UUID, agent: UUID, session: UUID, references: Sequence[WaitsOn]
-) -> list[dict[str, str]]:
-    """Resolve references to kind and id, in order. Effects may be named by key.
-
-    Problem 422 for an object that does not exist in the project or is not visible to the agent.
-    """
-    resolved_references: list[dict[str, str]] = []
-    for kind, all_rows in _ROWS.items():
-        parsed = [
-            parse_reference(session, reference)
-            for reference in references
-            if reference.kind == kind and reference.ref
-        ]
-        if not parsed:
-            continue
-        ids = {identity for identity, _handle in parsed if identity is not None}
-        handles = {handle for _known, handle in parsed if handle is not None}
-        rows = all_rows.filter(Q(id__in=ids) | Q(opened_position__in=handles), project=project)
-        positions = dict(rows.values_list("id", "opened_position"))
-        if kind == "message":
-            positions = {
-                identity: opened_position
-                for identity, opened_position in positions.items()
-                if messages.can_reply_to_message(project, agent, identity)
-            }
-        by_handle = {position: identity for identity, position in positions.items()}
-        for reference in references:
-            if reference.kind == kind and reference.ref:
-                identity, handle = parse_reference(session, reference)
-                identity = (
-                    by_handle.get(handle)
-                    if handle is not None
-                    else identity
-                    if identity in positions
-                    else None
-                )
-                resolved_references.append(
-                    {"kind": kind, "of": reference.ref, "ref": str(identity) if identity else ""}
-                )
-    ids_of = {(name["kind"], name["of"]): name["ref"] for name in resolved_references}
-    return [_wait_to_json(number, reference, ids_of) for number, reference in enumerate(references)]
-
-
-def _wait_to_json(
-    number: int, reference: WaitsOn, ids: dict[tuple[str, str], str]
-) -> dict[str, str]:
-    if reference.kind == "text":
-        if not reference.text:
-            detail = (
-                "`text` is missing. Describe what you wait for, or name a gate, message or effect."
-            )
-            raise Problem(422, "waits_on_missing", detail, pointer=f"/waits_on/{number}/text")
-        return {"kind": "text"}
-    if not reference.ref:
-        detail = (
-            f"`ref` is missing. Send the id or handle of the {reference.kind}, or use kind `text`."
-        )
-        raise Problem(422, "waits_on_missing", detail, pointer=f"/waits_on/{number}/ref")
-    identity = ids[reference.kind, reference.ref]
-    if not identity:
-        detail = (
-            f"The project has no such {reference.kind}. Name an existing one, or use kind `text`."
-        )
-        raise Problem(422, "waits_on_unknown", detail, pointer=f"/waits_on/{number}/ref")
-    return {"kind": reference.kind, "ref": identity}

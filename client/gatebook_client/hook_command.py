@@ -255,7 +255,7 @@ def _answer_hook(options: Options, hooks: list[Hook], unsent: "list[Callable[[],
         raise HookFailed(f"The server at {url} is not a Gatebook: its answer is not understood.")
     if hook.waits and not hook.is_understood(answer):
         keep()
-        raise HookFailed("The answer of Gatebook is not understood. Update gatebook-client.")
+        raise HookFailed("`gatebook hook` does not understand the answer. Update gatebook-client.")
     return received.strip()
 
 

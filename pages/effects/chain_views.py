@@ -16,7 +16,7 @@ from ledger.models import Effect
 from pages.effects import chain, data
 from pages.effects.chain import Chain
 from pages.effects.views import load_effect_or_404
-from pages.timeline import lanes, multi_session, picture_views
+from pages.timeline import lanes, multi_session, timeline_page
 
 
 @require_safe
@@ -25,8 +25,8 @@ from pages.timeline import lanes, multi_session, picture_views
 def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
     """Show the parents, children, attempts, gates and compensations of an effect."""
     row, now = load_effect_or_404(request, effect), now_us()
-    view = picture_views.parse_view(request.GET)
-    params = picture_views.parse_timeline_params(request.GET, view)
+    view = timeline_page.parse_view(request.GET)
+    params = timeline_page.parse_timeline_params(request.GET, view)
     chain_shown = chain.load_effect_chain(row, now)
     window = multi_session.load_multi_session_window(
         [],
@@ -41,7 +41,7 @@ def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
     attempts, attempt_total = data.load_attempts_for_page(row) if row.attempt_count else ([], 0)
     if view == "json":
         return JsonResponse(
-            _chain_to_json(row, chain_shown) | picture_views.timeline_to_json(window),
+            _chain_to_json(row, chain_shown) | timeline_page.timeline_to_json(window),
             json_dumps_params={"ensure_ascii": False},
         )
     context = {
@@ -50,7 +50,7 @@ def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
         "hows": chain_shown.hows,
         "attempts": attempts,
         "attempts_in_all": attempt_total,
-        **picture_views.timeline_context(request.GET, params, window, running=False, fold="none"),
+        **timeline_page.timeline_context(request.GET, params, window, running=False, fold="none"),
     }
     return render(request, "pages/effects/chain.html", context)
 

@@ -25,7 +25,7 @@ from investigation.query import exemption_uses
 from journal import sent_meta
 from ledger.models import Effect
 from pages.history import data
-from pages.timeline import picture_views
+from pages.timeline import timeline_page
 from sessions.models import Session
 
 
@@ -41,12 +41,12 @@ def session_as_of(request: MemberRequest, live: Session) -> HttpResponse:
 
 def timeline_as_of(request: MemberRequest, live: Session) -> HttpResponse:
     """Show the timeline as lanes, compact or JSON as of a moment, not as a table."""
-    view = picture_views.parse_view(request.GET)
+    view = timeline_page.parse_view(request.GET)
     text = request.GET.get("asof", "")
     if view == "table" or not text.strip():
         moment = f"?{urlencode({'asof': text.strip()})}" if text.strip() else ""
         return redirect(f"{reverse('session', args=[live.id])}{moment}#timeline")
-    show = partial(picture_views.render_timeline_as_of, request, live, view)
+    show = partial(timeline_page.render_timeline_as_of, request, live, view)
     return _respond_as_of(request, live, "session", "opened", show)
 
 

@@ -25,7 +25,7 @@ from investigation.models import INCIDENT_STATES, Incident
 from investigation.saved_queries import builtin_questions
 from pages.incidents import data
 from pages.incidents.data import IncidentDetails
-from pages.timeline import lanes, multi_session, picture_views
+from pages.timeline import lanes, multi_session, timeline_page
 
 MAX_FIELD: Final = (
     incidents.MAX_NOTE + 1
@@ -248,7 +248,7 @@ def _render_incident(
     details = data.load_details(request.membership.project, incident_row, now, before)
     shown = {} if form else _timeline_context(query, details, now)
     if not form and shown["view"] == "json":
-        answer = _incident_to_json(incident_row, details) | picture_views.timeline_to_json(
+        answer = _incident_to_json(incident_row, details) | timeline_page.timeline_to_json(
             shown["lanes"]
         )
         return JsonResponse(answer, json_dumps_params={"ensure_ascii": False})
@@ -273,8 +273,8 @@ def _render_incident(
 
 def _timeline_context(query: QueryDict, details: IncidentDetails, now: int) -> dict[str, Any]:
     """Return the template context of the timeline of all members."""
-    view = picture_views.parse_view(query, "compact")
-    view_query = picture_views.parse_timeline_params(query, view, ("history_before",))
+    view = timeline_page.parse_view(query, "compact")
+    view_query = timeline_page.parse_timeline_params(query, view, ("history_before",))
     timeline = multi_session.load_multi_session_window(
         details.sessions,
         details.effects,
@@ -285,7 +285,7 @@ def _timeline_context(query: QueryDict, details: IncidentDetails, now: int) -> d
         clock=lanes.parse_clock(query),
         three=view in ("json", "table"),
     )
-    return picture_views.timeline_context(query, view_query, timeline, running=False)
+    return timeline_page.timeline_context(query, view_query, timeline, running=False)
 
 
 def _current_values(incident_row: Any) -> dict[str, str]:

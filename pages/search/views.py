@@ -1,7 +1,8 @@
-"""Search page, query completion, search language and jump to an id."""
+"""Search page, query completion, search language, permalinks and jump to an id."""
 
 from typing import Any, Final
 
+from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_safe
@@ -12,7 +13,7 @@ from accounts.people import ensure_pseudonym
 from db.clock import now_us
 from display import access_log, time_limit, urls_of_rows
 from display.page_params import parse_number
-from investigation.query import autocomplete, docs
+from investigation.query import autocomplete, docs, permalink
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser import values
 from investigation.query.parser.ast import QueryError
@@ -147,3 +148,26 @@ def _context(page: SearchPage) -> dict[str, Any]:
         ],
         "in_all": len(builtin_questions.ALL_QUESTIONS),
     }
+
+
+@require_safe
+@member_required
+def permalink_page(request: MemberRequest) -> HttpResponse:
+    """Show a permalink with absolute times, as of the last settled position."""
+    text, context = request.GET.get("q", "").strip(), dict[str, Any]()
+    try:
+        pinned_query = permalink.pin_query(text, now_us())
+        path = urls_of_rows.search_url_for_project(pinned_query, request.membership.project)
+        context = {
+            "words": pinned_query,
+            "address": f"{settings.GATEBOOK_URL}{path}",
+            "position": permalink.find_position(pinned_query),
+        }
+    except QueryError as fault:
+        context = {"error": fault.sentence}
+    return render(
+        request,
+        "pages/search/permalink.html",
+        {"text": text, **context},
+        status=422 if "error" in context else 200,
+    )

@@ -18,7 +18,7 @@ from display.time_limit import limit_view
 from pages.history.views import timeline_as_of
 from pages.sessions import data as sessions_data
 from pages.sessions.data import load_session_or_404
-from pages.timeline import clock_skew, lanes, picture_views
+from pages.timeline import clock_skew, lanes, timeline_page
 
 
 @require_safe
@@ -34,9 +34,9 @@ def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
     if "asof" in request.GET:
         return timeline_as_of(request, row)
     if request.headers.get("HX-Request") != "true":
-        view = picture_views.parse_view(request.GET)
+        view = timeline_page.parse_view(request.GET)
         if view != "table":
-            return picture_views.render_timeline(request, row, view)
+            return timeline_page.render_timeline(request, row, view)
         return render(
             request, "pages/timeline/timeline.html", build_table_context(request, row, now_us())
         )
@@ -56,10 +56,10 @@ def build_table_context(request: MemberRequest, session: Any, now: int) -> dict[
     """Return the context of the timeline fragment."""
     place = parse_page_place(
         request.GET,
-        (*picture_views.FILTERS, "clocks", "times", *picture_views.PICTURE),
+        (*timeline_page.FILTERS, "clocks", "times", *timeline_page.PICTURE),
         ("since", "live", "view", "chart"),
     )
-    effect_filters = picture_views.parse_timeline_filters(request.GET, place)
+    effect_filters = timeline_page.parse_timeline_filters(request.GET, place)
     paged = place.window != keyset_pagination.Window()
     # Read before the rows: an entry committed in between is shown twice, not missed.
     # An archive never changes.
@@ -94,7 +94,7 @@ def build_table_context(request: MemberRequest, session: Any, now: int) -> dict[
         "polls": since is not None and request.GET.get("live") != "off",
         "paged": paged,
         "view": "table",
-        "views": picture_views.view_links(
+        "views": timeline_page.view_links(
             _filters_only(request.GET), reverse("session_timeline", args=[session.id])
         ),
     }
@@ -105,11 +105,11 @@ def build_drawing_context(
 ) -> dict[str, Any]:
     """Return the drawing of the effects that the table shows. At most three queries."""
     window = lanes.build_page_window(session, shown["timeline"], now)
-    drawn = picture_views.picture_context(
+    drawn = timeline_page.picture_context(
         request.GET,
         shown["place"],
         window,
-        running=picture_views.is_running(session),
+        running=timeline_page.is_running(session),
         links=reverse("session", args=[session.id]),
         is_sized=False,
     )
@@ -129,5 +129,5 @@ def _switch_link(query: QueryDict, name: str, value: str) -> str:
 def _filters_only(query: QueryDict) -> QueryDict:
     """Return the filters of the query string without the page window."""
     params = QueryDict(mutable=True)
-    params.update({name: str(query[name]) for name in picture_views.FILTERS if query.get(name)})
+    params.update({name: str(query[name]) for name in timeline_page.FILTERS if query.get(name)})
     return params

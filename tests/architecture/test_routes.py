@@ -91,6 +91,21 @@ def test_a_word_of_a_pages_url_names_its_package(route: str, module: str) -> Non
 
 
 @pytest.mark.once
+def test_the_last_word_that_names_a_module_is_the_module_of_a_page() -> None:
+    unlike = set()
+    for route, module in PAGES:
+        *folders, name = module.split(".")
+        if not name.endswith("views"):  # in a folder `views` the word itself names the module
+            continue
+        parts = CONVERTER.split(route.replace("-", "_").replace(".json", ""))
+        words = [word for part in parts for word in part.split("/")]
+        named = [word for word in words if ROOT.joinpath(*folders, f"{word}_views.py").is_file()]
+        if name != "_".join([*named[-1:], "views"]):
+            unlike.add((route, module))
+    assert unlike == set()
+
+
+@pytest.mark.once
 def test_a_word_of_an_endpoints_url_names_its_module() -> None:
     unlike = {
         (route, module)

@@ -157,5 +157,5 @@ def test_runs_in_observe_mode_are_found_without_a_violation(
         assert (f">{Effect.objects.get(effect_key=key)}</a>" in listing) is listed, key
     empty_page = client.get("/search/questions/7/", follow=True).content.decode()
     assert "No results" in empty_page
-    for action in ("saved", "link", "export"):  # an empty answer can be saved too
+    for action in ("saved", "link", "exports"):  # an empty answer can be saved too
         assert f'href="/search/{action}/?q=effect%20permission%3Abypassed"' in empty_page

@@ -9,9 +9,9 @@ from django.core.management.base import BaseCommand, CommandError
 
 from accounts.management.project_option import add_project_option, require_project
 from approvals.gates import statuses
-from approvals.management.commands.load_policies import read_policy_file
 from approvals.policies import dry_run
-from approvals.policies.policies_yaml import DocumentError
+from approvals.policies.policies_yaml import MAX_BYTES, DocumentError
+from db.yaml_reader import read_yaml_file
 from web.untrusted_text import split_untrusted
 
 
@@ -43,7 +43,7 @@ class Command(BaseCommand):
             raise CommandError("--days must be 1 to 3660.")
         try:
             replay = dry_run.prepare_dry_run(
-                project, read_policy_file(path), days=options["days"], mode=options["mode"]
+                project, read_yaml_file(path, MAX_BYTES), days=options["days"], mode=options["mode"]
             )
         except DocumentError as fault:
             raise CommandError(

@@ -14,6 +14,7 @@ from approvals.models import PolicySet
 from approvals.policies import policies
 from approvals.policies.policies_yaml import MAX_BYTES, DocumentError
 from approvals.policies.staffing_check import find_understaffed_rules
+from db.yaml_reader import read_yaml_file
 
 
 class Command(BaseCommand):
@@ -41,7 +42,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> str:
         path, project = Path(options["file"]), require_project(options["project"])
-        text = read_policy_file(path)
+        text = read_yaml_file(path, MAX_BYTES)
         with transaction.atomic(durable=True):
             if options["unless_active"] and policies.load_activation(project) is not None:
                 return ""
@@ -79,17 +80,3 @@ def activate_if_requested(project: Project, policy_set: PolicySet, mode: str | N
         return f"{policy_set} was already in force in mode {mode}."
     replaced = f"; before: {before.policy_set}, mode {before.mode}" if before else ""
     return f"In force now: {policy_set}, mode {mode}{replaced}."
-
-
-def read_policy_file(path: Path) -> str:
-    """Return the text of a policy file. Raises CommandError."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise CommandError(
-                f"{path} is larger than {MAX_BYTES // 1024} KiB, the maximum of a policy file."
-            )
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{path} is not UTF-8 text.") from error

@@ -10,7 +10,7 @@ from accounts.management.project_option import add_project_option, require_proje
 from accounts.models import Project
 from db.errors import ChangeRefused
 from hooks.code_hosts import sources
-from hooks.code_hosts.source_views import build_address
+from hooks.code_hosts.settings_views import build_address
 from hooks.models import CodeHostSource
 from journal.entries import SYSTEM_SOURCE
 from ledger.states import CODE_HOSTS

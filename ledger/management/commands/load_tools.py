@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from accounts.management.project_option import add_project_option, require_project
-from db.yaml_reader import DocumentError
+from db.yaml_reader import DocumentError, read_yaml_file
 from ledger.tools import registry, tools_yaml
 
 
@@ -35,11 +35,8 @@ class Command(BaseCommand):
         path = Path(options["file"])
         project = require_project(options["project"])
         try:
-            declared = tools_yaml.parse_tools_yaml(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
-        except UnicodeDecodeError as error:
-            raise CommandError(f"{path} is not UTF-8 text.") from error
+            text = read_yaml_file(path, tools_yaml.MAX_BYTES)
+            declared = tools_yaml.parse_tools_yaml(text)
         except DocumentError as fault:
             raise CommandError(f"{path}: {fault} Nothing was loaded.") from fault
         with transaction.atomic(durable=True):

@@ -10,7 +10,7 @@ from accounts.management.project_option import add_project_option, require_proje
 from accounts.models import Project
 from db.clock import now_us
 from db.errors import ChangeRefused
-from db.yaml_reader import DocumentError
+from db.yaml_reader import DocumentError, read_yaml_file
 from proofs.stable_position import load_stable_position
 from retention import retention_dry_run, retention_sets
 from retention.body_scan import load_project_holds
@@ -40,7 +40,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         path, project = Path(options["file"]), require_project(options["project"])
-        text = read_retention_file(path)
+        text = read_yaml_file(path, MAX_BYTES)
         try:
             if options["dry_run"]:
                 self._print_dry_run(count_without_storing(project, text))
@@ -87,15 +87,3 @@ def count_without_storing(project: Project, text: str) -> RetentionSet:
         counts = retention_dry_run.count_window(row, counts, holds, after, upto)
     row.dry_run = counts
     return row
-
-
-def read_retention_file(path: Path) -> str:
-    """Return the text of a file. Raises CommandError."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise CommandError(f"{path} is larger than {MAX_BYTES // 1024} KiB, the maximum.")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{path} is not UTF-8 text.") from error

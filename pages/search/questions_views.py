@@ -1,9 +1,8 @@
-"""Built-in questions as forms, and permalinks of searches."""
+"""Built-in questions as forms."""
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -11,11 +10,8 @@ from django.views.decorators.http import require_safe
 
 from accounts.access import MemberRequest, member_required
 from accounts.models import Project
-from db.clock import now_us
 from display.time_limit import limit_view
-from display.urls_of_rows import search_url_for_project
-from investigation.query import autocomplete, permalink
-from investigation.query.parser.ast import QueryError
+from investigation.query import autocomplete
 from investigation.saved_queries import builtin_questions
 from investigation.saved_queries.builtin_questions import ParameterError
 
@@ -50,29 +46,6 @@ def run_question(request: MemberRequest, number: int) -> HttpResponse:
     except ParameterError as missing:
         return _render_questions(request, values, number, missing)
     return redirect(f"{reverse('search')}?{urlencode({'q': text})}")
-
-
-@require_safe
-@member_required
-def permalink_page(request: MemberRequest) -> HttpResponse:
-    """Show a permalink with absolute times, as of the last settled position."""
-    text, context = request.GET.get("q", "").strip(), dict[str, Any]()
-    try:
-        pinned_query = permalink.pin_query(text, now_us())
-        path = search_url_for_project(pinned_query, request.membership.project)
-        context = {
-            "words": pinned_query,
-            "address": f"{settings.GATEBOOK_URL}{path}",
-            "position": permalink.find_position(pinned_query),
-        }
-    except QueryError as fault:
-        context = {"error": fault.sentence}
-    return render(
-        request,
-        "pages/search/permalink.html",
-        {"text": text, **context},
-        status=422 if "error" in context else 200,
-    )
 
 
 def _render_questions(

@@ -13,7 +13,7 @@ from db.errors import ChangeRefused
 from display.page_params import parse_number
 from investigation.models import SavedQuery
 from investigation.saved_queries import saved_queries as search_saved_queries
-from pages.search import alert_views
+from pages.search import alerts_views
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -72,7 +72,7 @@ def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
         "text": form.get("q", ""),
         "shared": form.get("shared") == "1",
         "error": error,
-        **(alert_views.alert_context(query) if query.owner_id == request.user.pk else {}),
+        **(alerts_views.alert_context(query) if query.owner_id == request.user.pk else {}),
     }
     return render(request, "pages/search/saved_query.html", context, status=422 if error else 200)
 
