@@ -68,11 +68,11 @@ def record_run_end(name: str, error: BaseException | None) -> None:
 
 
 def _update_heartbeat(name: str, now: int, usual_s: int) -> JobHeartbeat:
-    row = JobHeartbeat.objects.select_for_update().filter(name=name).first()
-    if row is None:
-        row, _ = JobHeartbeat.objects.get_or_create(
-            name=name, defaults={"heartbeat_us": now, "every_us": usual_s * US}
-        )
+    # Locked also if another run has just made it: the caller saves every field, the position too.
+    row, is_new = JobHeartbeat.objects.select_for_update().get_or_create(
+        name=name, defaults={"heartbeat_us": now, "every_us": usual_s * US}
+    )
+    if is_new:
         return row
     # Alerts never pause longer than PAUSE_S, even if the clock was wrong when the pause began.
     longest_us = now + PAUSE_S * US
