@@ -1,5 +1,6 @@
 """JSON of `GET /sessions/{id}/resume`, cut to at most MAX_BYTES bytes."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -16,9 +17,12 @@ _SUMMARY: Final = 2_000
 MAX_SAME_CALLS: Final = 3  # same calls in other sessions, listed per effect
 
 
-def resume_to_json(state: ResumeState) -> bytes:
-    """Serialize the resume state to at most MAX_BYTES bytes; `cut` names the shortened parts."""
-    body = _resume_body(state)
+def resume_to_json(state: ResumeState, repeats: Sequence[dict[str, Any]]) -> bytes:
+    """Serialize the resume state to at most MAX_BYTES bytes; `cut` names the shortened parts.
+
+    `repeats` are calls of the session that other sessions made too, whatever became of them.
+    """
+    body = _resume_body(state) | {"repeats": repeats}
     cut: list[str] = []
     text = orjson.dumps(body)
     for path, with_state in _SHRINK_STEPS:
@@ -36,6 +40,7 @@ _LEAST_FIRST: Final = (
     ("working_state", "facts"),
     ("working_state", "tasks"),
     ("controls",),
+    ("repeats",),
     ("working_state", "charter"),
     ("done",),
     ("working_state", "checkpoint", "cache_keys"),

@@ -53,6 +53,7 @@ ANSWERS: Final[dict[str, Any]] = {
                 unheard=_BOOLEAN,
                 changed_us=_NUMBER,
             ),
+            "repeats": _build_list_schema(effect=_ID, handle=_TEXT, tool=_TEXT, other=_OBJECT),
             "until_us": {"type": ["integer", "null"]},
             "stopped": _BOOLEAN,
             "too_many_open": _BOOLEAN,

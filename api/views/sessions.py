@@ -23,6 +23,7 @@ from api.serializers.leases import lease_to_json
 from api.writer_refusals import SESSION_ENDED_TEXT
 from approvals.gates import cancel
 from db.clock import now_us
+from investigation import repeated_calls
 from journal import sent_meta
 from recovery import resume, resume_json
 from sessions import leases, lookup, sessions
@@ -198,7 +199,9 @@ def get_resume(call: Call, session: UUID) -> HttpResponse:
         raise build_session_not_found()
     context = resume.load_resume_context(row, now_us(), process=process, agent=call.token.agent)
     state = resume.decide_resume(context)
-    response = HttpResponse(resume_json.resume_to_json(state), content_type="application/json")
+    repeats = [repeat.to_json() for repeat in repeated_calls.load_repeats_of_session(row)]
+    body = resume_json.resume_to_json(state, repeats)
+    response = HttpResponse(body, content_type="application/json")
     response["Content-Length"] = str(len(response.content))
     response["Cache-Control"] = "no-store"
     return response

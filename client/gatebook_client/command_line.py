@@ -269,6 +269,13 @@ def _show_resume(client: Client, options: argparse.Namespace) -> int:
             f"  done: {_read_sentence(item)} {item['tool']} {item.get('gist') or ''}"
             f"{reference}.{note}"
         )
+    for item in summary.get("repeats") or []:
+        other = item["other"]
+        relation = "repeats" if other["earlier"] else "was repeated as"
+        _print_line(
+            f"  same call: {item['handle']} {item['tool']} {relation} {other['handle']} in"
+            f" {other['session_handle']}, {other['outcome'] or other['state']}"
+        )
     open_effects = (summary.get("crash_recovery") or {}).get("open_effects") or []
     for item in open_effects:
         _print_line(f"  open: {_read_sentence(item)}")

@@ -17,11 +17,12 @@ from display.handles import parse_position
 from display.keyset_pagination import MAX_POSITION
 from display.page_params import parse_page_place
 from hooks.code_hosts import shown_events
+from investigation import repeated_calls
 from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import resolutions, stops
 from ledger import violations as ledger_violations
-from pages.effects import data, lifecycle, relation_graph, repeated_calls
+from pages.effects import data, lifecycle, relation_graph
 from pages.history import views
 from pages.incidents import data as incidents_data
 from pages.people import people_acts

@@ -11,7 +11,7 @@ from accounts.access import MemberRequest, has_role, member_required
 from db import long_numbers
 from db.clock import now_us
 from display.time_limit import limit_view
-from pages.effects import repeated_calls
+from investigation import repeated_calls
 from pages.sessions import data, handoff_facts
 from recovery import resume
 from sessions import checkpoints, decisions, facts, lease_queries

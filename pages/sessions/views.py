@@ -14,10 +14,10 @@ from db.clock import now_us
 from display import access_log, keyset_pagination
 from display.page_params import PagePlace, parse_page_place
 from display.time_limit import limit_view
+from investigation import repeated_calls
 from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import stops as ledger_stops
-from pages.effects import repeated_calls
 from pages.history import views
 from pages.incidents import data
 from pages.sessions import data as sessions_data

@@ -290,6 +290,17 @@ def test_the_commands_that_read(terminal: Terminal) -> None:
     )
 
 
+def test_resume_names_the_same_call_of_another_session(terminal: Terminal) -> None:
+    for session in ("paid", "paid-again"):
+        terminal.type("exec", "--tool", "pay", "--session", session, "--", "echo", "invoice 17")
+    terminal.server.manage("update_search_index")
+    first, second = terminal.effects("paid")[0], terminal.effects("paid-again")[0]
+    printed = terminal.type("resume", "paid-again")[1]
+    assert f"  same call: {second['handle']} pay repeats {first['handle']} in s_" in printed
+    printed = terminal.type("resume", "paid")[1]
+    assert f"  same call: {first['handle']} pay was repeated as {second['handle']} in s_" in printed
+
+
 @pytest.mark.parametrize(
     "words", [("effects", "--session"), ("tail", "--once", "--session"), ("resume",)]
 )

@@ -43,7 +43,7 @@ def read_words(client: Client, name: str, identity: object, section: str = "<mai
     return " ".join(re.sub(r"<[^>]+>", " ", page.partition(section)[2]).split())
 
 
-def test_settled_repeats_name_each_other_on_their_pages_and_in_the_verdict(
+def test_settled_repeats_name_each_other_on_pages_and_in_the_answer_to_resume(
     viewer: Client, agent: Caller
 ) -> None:
     first, second = send_mail(agent, "one"), send_mail(agent, "two")
@@ -60,6 +60,13 @@ def test_settled_repeats_name_each_other_on_their_pages_and_in_the_verdict(
         of_second = read_words(viewer, name, second.session_id)
         assert f"{second} mail.send repeats {first} in {first.session}" in of_second
         assert "repeats" not in read_words(viewer, name, alone.session_id)
+    for own, other, earlier in ((first, second, False), (second, first, True)):
+        (repeat,) = agent.get(f"/sessions/{own.session_id}/resume").json()["repeats"]
+        assert (repeat["effect"], repeat["tool"]) == (str(own.id), "mail.send")
+        assert repeat["other"]["effect"] == str(other.id)
+        assert repeat["other"]["session"] == str(other.session_id)
+        assert (repeat["other"]["earlier"], repeat["other"]["state"]) == (earlier, "acknowledged")
+    assert agent.get(f"/sessions/{alone.session_id}/resume").json()["repeats"] == []
     assert 'id="relations"' not in viewer.get(reverse("effect", args=[alone.id])).content.decode()
 
 

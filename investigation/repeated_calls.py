@@ -10,7 +10,7 @@ from uuid import UUID
 
 from investigation.fulltext import duplicate_index
 from ledger.models import Effect
-from ledger.same_calls import REPEATABLE_CLASSES
+from ledger.same_calls import REPEATABLE_CLASSES, SameCallLink
 from ledger.tools import cache
 
 MAX_REPEATS: Final = 3  # on either side of an effect, and calls of a session
@@ -27,6 +27,12 @@ class RepeatedCall(NamedTuple):
     def relation(self) -> str:
         """How the other is related to the effect."""
         return "same call, earlier" if self.is_earlier else "same call, later"
+
+    def to_json(self) -> dict[str, Any]:
+        """Serialize for an API answer; the other effect as in `same_calls`."""
+        link = SameCallLink(self.other, self.is_earlier, self.other.opened_position)
+        own = {"effect": str(self.effect.id), "handle": str(self.effect), "tool": self.effect.tool}
+        return own | {"other": link.to_json()}
 
 
 def load_repeats_of_effect(effect: Any, linked: Collection[UUID] = ()) -> list[RepeatedCall]:
