@@ -4,7 +4,7 @@ They have no checks: the inbox and the page of a request run them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Final
 from uuid import UUID
@@ -62,6 +62,7 @@ class WaitingRow:
     approvals: int
     share_left: int
     left_hours: int  # full hours that are left; below one the clock counts
+    is_first_to_expire: bool = False
 
     @property
     def share_gone(self) -> int:
@@ -76,10 +77,10 @@ class WaitingRow:
 
     @property
     def remarks(self) -> str:
-        """How many approvals it has, and whether its tool is new; each after a comma."""
-        words = ""
+        """Whether it expires first, its approvals, whether its tool is new; each after a comma."""
+        words = ", first to expire" if self.is_first_to_expire else ""
         if self.gate.minimum > 1:
-            words = f", {self.approvals} of {self.gate.minimum} approved"
+            words += f", {self.approvals} of {self.gate.minimum} approved"
         if self.gate.first_in_project:
             return f"{words}, new tool"
         return (
@@ -87,8 +88,13 @@ class WaitingRow:
         )
 
 
-def load_waiting_rows(project: UUID, gates: Sequence[UUID], now: int) -> list[WaitingRow]:
-    """Load the rows of these gates, in their order. One query, two if one has votes."""
+def load_waiting_rows(
+    project: UUID, gates: Sequence[UUID], now: int, first_expiry_us: int | None
+) -> list[WaitingRow]:
+    """Load the rows of these gates, in their order. One query, two if one has votes.
+
+    Rows that expire at `first_expiry_us` say that they are the first to expire.
+    """
     if not gates:
         return []
     read = [
@@ -96,10 +102,13 @@ def load_waiting_rows(project: UUID, gates: Sequence[UUID], now: int) -> list[Wa
     ]
     by_id = {row.gate: row for row in read}
     voted = load_approvals([row.gate for row in read if row.has_votes])
-    return [
+    rows = [
         _build_row(project, by_id[gate], sum(not vote.fault for vote in voted.get(gate, ())), now)
         for gate in gates
         if gate in by_id
+    ]
+    return [
+        replace(row, is_first_to_expire=row.gate.decide_by_us == first_expiry_us) for row in rows
     ]
 
 

@@ -85,6 +85,16 @@ class AnswerTimes:
         return self.statuses["expired"]
 
     @property
+    def pending(self) -> int:
+        """How many still wait."""
+        return self.statuses["pending"]
+
+    @property
+    def ended_otherwise(self) -> int:
+        """How many ended without a yes, a no or an expiry: withdrawn, or changes were asked for."""
+        return self.requested - self.approved - self.denied - self.expired - self.pending
+
+    @property
     def columns(self) -> list[AnswerColumn]:
         """The steps as they are drawn: the axis is at 40 px, the highest column 28 px."""
         highest = max([1, *(step.count for step in self.steps)])
@@ -151,6 +161,8 @@ class AnswerTimes:
             "approved": self.find_url("ruling:approved"),
             "denied": self.find_url("ruling:denied"),
             "expired": self.find_url("status:expired"),
+            "pending": self.find_url("status:pending"),
+            "ended_otherwise": self.find_url("status:[cancelled,changes_requested]"),
             "median": self.find_url("ruling:approved | group ruling | p50(wait), p95(wait), count"),
         }
 

@@ -89,7 +89,7 @@ def load_overview(membership: Membership, status: ProjectStatus, now: int) -> Ov
     live = load_live_sessions(project, now)
     return Overview(
         now,
-        load_waiting_rows(project, first.gates, now),
+        load_waiting_rows(project, first.gates, now, first.ends_us if first.count > 1 else None),
         first.count,
         first.ends_us,
         status.waiting,

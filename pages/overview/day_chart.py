@@ -83,7 +83,7 @@ def draw_day(day: DayCounts) -> DayChart:
         bars,
         tuple(_draw_outline(day, scale)),
         tuple(
-            (_px(BASE - value * scale), _px(BASE - value * scale - 3), grouped(value))
+            (_px(BASE - value * scale), _px(BASE - value * scale + 4), grouped(value))
             for value in range(step, highest + 1, step)
         ),
         tuple((_percent(hour * _WIDTH), f"{hour:02d}") for hour in range(0, 24, 3)),

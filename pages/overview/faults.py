@@ -211,7 +211,7 @@ def _list_faults(
     if case := cases.get("stalled"):
         yield Fault(
             "stalled",
-            "Sessions stuck",
+            "Session stuck" if counts["stalled"] == 1 else "Sessions stuck",
             "is-failed",
             "pause",
             counts["stalled"],

@@ -159,3 +159,19 @@ def test_an_empty_installation_shows_the_first_steps(inbox: InboxScenario) -> No
     board = read_board(inbox.organization.client("administrator"))
     assert "Nothing has happened" in board
     assert "first-steps" in board
+
+
+def test_the_request_that_expires_first_is_named_and_no_value_is_shown_twice(
+    inbox: InboxScenario,
+) -> None:
+    plans = [
+        inbox.plan(key, tool="db.delete", arguments={"table": key, "rows": 5})
+        for key in ("carts", "orders")
+    ]
+    board = read_board(inbox.organization.client("reviewer"))
+    rows = {
+        row.split('href="', 1)[1].split('"')[0]: row for row in board.split('<li class="due')[1:]
+    }
+    first, second = (rows[f"/approvals/{plan['gate']['id']}/"] for plan in plans)
+    assert ("first to expire" in first, "first to expire" in second) == (True, False)
+    assert " ".join(re.sub(r"<[^>]+>", " ", first).split()).count("carts") == 1
