@@ -360,6 +360,17 @@ _GUARDS: Final = (
         when="NEW.password_is_own AND NOT OLD.password_is_own",
     ),
     RowGuard(
+        # Pages attribute what a person did by this name. The erasure of the person replaces it.
+        "account_keeps_its_username",
+        "auth_user",
+        "UPDATE",
+        "NEW.username <> COALESCE("
+        "(SELECT pseudonym FROM {schema}accounts_person WHERE user_id = NEW.id), '')",
+        "an account keeps its username: pages attribute a person's acts by it",
+        columns=("username",),
+        when="NEW.username <> OLD.username",
+    ),
+    RowGuard(
         # An erased person keeps the row: the erasure takes their name from the account.
         "pseudonym_is_never_deleted",
         "accounts_person",
@@ -381,6 +392,7 @@ ACCOUNT_GUARDS: Final = build_guards(
         "accounts_agenttoken": (("id",), ("public_id",)),
         "accounts_repository": (("id",), ("project_id", "name")),
         "accounts_person": (("user_id",), ("pseudonym",)),
+        "auth_user": (("id",), ("username",)),
     },
     needs=("accounts_project", "accounts_person", "accounts_membership", "auth_user"),
 )

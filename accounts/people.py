@@ -416,6 +416,14 @@ def restore_people(changes: Sequence[RowChange]) -> None:
     write_row_changes(Person, changes)
 
 
+def restore_usernames(changes: Sequence[RowChange]) -> None:
+    """Restore the usernames that the journal gives (manage.py rebuild)."""
+    for change in changes:  # two accounts may have exchanged theirs
+        if change.values is not None and "username" in change.values:
+            User.objects.filter(pk=change.key).update(username=f"(of {change.key})")
+    write_row_changes(User, changes)
+
+
 def check_role(role: str) -> None:
     """Raise ChangeRefused for an unknown role."""
     if role not in ROLES:

@@ -215,6 +215,8 @@ def _copy_sqlite(installation: Installation, filling: Filling) -> None:
         ):
             file.execute(f"PRAGMA {pragma}")
         indexes = [row for row in file.execute(_INDEXES_SQLITE).fetchall() if row[1] in _COPIED]
+        # They come from the product (db/sqlite/planner_statistics.py) and go with an index.
+        statistics = file.execute("SELECT tbl, idx, stat FROM sqlite_stat1").fetchall()
         for name, _, _ in indexes:
             file.execute(f"DROP INDEX {name}")
         file.execute("CREATE TEMPORARY TABLE copies (k integer)")
@@ -229,4 +231,6 @@ def _copy_sqlite(installation: Installation, filling: Filling) -> None:
             file.execute("COMMIT")
         for _, _, definition in indexes:
             file.execute(definition)
+        file.execute("DELETE FROM sqlite_stat1")
+        file.executemany("INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES (?, ?, ?)", statistics)
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-"""Checks of settings that decide: notifications, events that count, holds, own passwords."""
+"""Checks of settings that decide: notifications, events, holds, usernames, own passwords."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,8 @@ from erasure import erasure_requests
 from erasure.models import LegalHold
 from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
-from journal.models import Entry
+from journal.models import Body, Entry
+from journal.summaries import parse_body
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from monitoring.models import StuckLimit
 from monitoring.stuck import rule_limits
@@ -227,6 +228,7 @@ class _PeopleEntries:
     salts: set[tuple[str, str]] = field(default_factory=set)  # of entries without a digest
     named: set[str] = field(default_factory=set)  # their own password is in an entry
     added: dict[str, int] = field(default_factory=dict)  # the first admin.member_added
+    added_last: dict[str, int] = field(default_factory=dict)  # the last one
     reset: dict[str, int] = field(default_factory=dict)  # the last admin.password_reset
     first: int = 2**63  # the first entry with a salt, and its time
     first_us: int = 2**63
@@ -238,6 +240,7 @@ class _PeopleEntries:
             self.accounts.setdefault(person, (facts["account"], position))
         if kind == "admin.member_added":
             self.added.setdefault(person, position)
+            self.added_last[person] = position
         elif kind == "admin.password_reset":
             self.reset[person] = position
         elif facts.get("salt"):
@@ -248,8 +251,11 @@ class _PeopleEntries:
             self.named.add(person)
             self.first, self.first_us = min(self.first, position), min(self.first_us, received_us)
 
-    def find_pseudonym(self, user: int) -> str | None:
-        """Return the pseudonym of an account."""
+    def find_pseudonym(self, user: int, stored: str | None = None) -> str | None:
+        """Return the pseudonym of an account; `stored` is tried first."""
+        account = self.accounts.get(stored or "")
+        if stored and account and people.digest_account(stored, user) == account[0]:
+            return stored
         for pseudonym, (digest, _position) in self.accounts.items():
             if people.digest_account(pseudonym, user) == digest:
                 return pseudonym
@@ -304,6 +310,29 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
         yield FoldedRow((user,), values, named_at, unknown)
 
 
+def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield the username of each account that an entry added to a project."""
+    of_people = _load_people_entries(batch)
+    texts = Body.objects.filter(entry__in=of_people.added_last.values())
+    bodies = dict(texts.values_list("entry", "text"))
+    for user, stored in User.objects.values_list("pk", "person__pseudonym").iterator(2_000):
+        person = of_people.find_pseudonym(user, stored)
+        position = of_people.added_last.get(person or "")
+        if position is None:
+            continue
+        body = parse_body(bodies.get(position, ""))
+        unknown = {} if "username" in body else {"username": ERASED}
+        values = {"id": user, "username": body.get("username")}
+        yield FoldedRow((user,), values, position, unknown)
+
+
+def _excuse_account(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
+    """Excuse accounts that no entry added to a project: no act is attributed to them."""
+    of_people = _load_people_entries(batch)
+    person = of_people.find_pseudonym(key[0])
+    return "" if person in of_people.added_last else EARLIER_VERSION
+
+
 def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
     if "people" not in batch.cache:
         kinds = ("admin.member_added", "admin.password_reset", *people.OWN_PASSWORD_KINDS)
@@ -339,6 +368,10 @@ def _select_holds(batch: RebuildBatch) -> "QuerySet[Any]":
     return LegalHold.objects.filter(project=batch.project)
 
 
+def _select_accounts(_batch: RebuildBatch) -> "QuerySet[Any]":
+    return User.objects.all()
+
+
 def _select_people(_batch: RebuildBatch) -> "QuerySet[Any]":
     return Person.objects.all()
 
@@ -348,6 +381,18 @@ _OF_PERSON: Final = {
     **dict.fromkeys(
         ("password_given_by", "password_given_at"), "shown to people; admin.password_reset has it"
     ),
+}
+
+
+_OF_ACCOUNT: Final = {
+    **dict.fromkeys(
+        ("password", "date_joined"), "compared with the entries of the person's own password"
+    ),
+    **dict.fromkeys(
+        ("is_superuser", "is_staff", "is_active", "first_name", "last_name", "email"),
+        "a setting of the account, which gives no role in a project",
+    ),
+    "last_login": "the clock of the last sign-in",
 }
 
 
@@ -362,6 +407,16 @@ def register_setting_checks() -> None:
             _select_people,
             people.restore_people,
             _OF_PERSON,
+        ),
+        RowCheck(
+            User,
+            ("id",),
+            "installation",
+            _fold_usernames,
+            _select_accounts,
+            people.restore_usernames,
+            _OF_ACCOUNT,
+            excuse=_excuse_account,
         ),
         RowCheck(
             NotificationChannel,

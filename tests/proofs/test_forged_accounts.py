@@ -290,6 +290,12 @@ def test_history_is_not_attributed_to_another_person(written: Organization) -> N
                 "DELETE FROM accounts_person WHERE user_id = %s",
                 (viewer.user_id,),
             ),
+            Forgery(
+                "rename an account",
+                "account_keeps_its_username",
+                "UPDATE auth_user SET username = 'somebody' WHERE id = %s",
+                (viewer.user_id,),
+            ),
         ]
     )
 

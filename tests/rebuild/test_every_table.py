@@ -25,7 +25,6 @@ REASONS: Final = {
     "auth_group": ACCOUNT,
     "auth_group_permissions": ACCOUNT,
     "auth_permission": ACCOUNT,
-    "auth_user": ACCOUNT,
     "auth_user_groups": ACCOUNT,
     "auth_user_user_permissions": ACCOUNT,
     "axes_accessattempt": SIGN_IN,

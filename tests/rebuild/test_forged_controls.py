@@ -128,6 +128,15 @@ FORGERIES: Final = (
             ("changed", "accounts_membership", "user_id"),
         },
     ),
+    Forgery(  # two people exchange their names, so that pages show the acts of one as the other's
+        (
+            "UPDATE auth_user SET username = username || '~' WHERE username IN"
+            " ('reviewer', 'viewer')",
+            "UPDATE auth_user SET username = 'viewer' WHERE username = 'reviewer~'",
+            "UPDATE auth_user SET username = 'reviewer' WHERE username = 'viewer~'",
+        ),
+        {("changed", "auth_user", "username")},
+    ),
     Forgery(  # who added a channel stays unknown until the person is there again
         (
             "DELETE FROM accounts_person WHERE user_id ="
