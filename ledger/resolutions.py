@@ -17,8 +17,9 @@ from accounts.models import Person
 from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
 from db.clock import now_us
 from db.ids import new_uuid7
-from journal import entries, imported_entries
+from journal import entries
 from journal.entries import SYSTEM_SOURCE
+from journal.entry_times import read_stated_us
 from journal.models import Entry
 from journal.order_keys import make_resolution_key
 from ledger.fold import apply, compensation
@@ -213,7 +214,7 @@ def _from_entry(entry: Any) -> Resolution:
         answer=facts["answer"],
         who=entry.who or entry.actor,
         actor=entry.actor,
-        at_us=imported_entries.original_received_us(entry.source, entry.facts, entry.received_us),
+        at_us=read_stated_us(entry),
         position=entry.position,
         attempt=entry.attempt,
         rationale=texts.get("rationale"),

@@ -24,6 +24,7 @@ from db.errors import ChangeRefused
 from db.ids import new_uuid7
 from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
+from journal.entry_times import STATED_US
 from journal.models import Body, Entry
 
 MAX_COMMENT: Final = 2000  # characters
@@ -165,7 +166,7 @@ def load_comments(gates: Iterable[Gate]) -> Mapping[UUID | None, list[Comment]]:
             lane="system",
         )
         .order_by("position")
-        .values_list("subject", "actor", "received_us", "position")
+        .values_list("subject", "actor", STATED_US, "position")
     )
     positions = [position for *_, position in rows]
     texts = (

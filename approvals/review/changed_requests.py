@@ -418,11 +418,11 @@ def load_conflicts(
             raw_sql.read_uuid(effect),
             f"e_{handle}",
             position,
-            received_us,
+            at_us,
             effect == own,
             _compare_arguments(head, plan) if kind == "integrity.conflict" else None,
         )
-        for kind, facts, effect, handle, position, received_us, head in rows
+        for kind, facts, effect, handle, position, at_us, head in rows
     ]
 
 
@@ -448,7 +448,8 @@ def _conflicts_sql() -> str:
     return (
         "SELECT entry.kind, entry.facts, entry.effect, (SELECT effect.opened_position"
         " FROM ledger_effect AS effect WHERE effect.id = entry.effect), entry.position,"
-        f" entry.received_us, (SELECT substr(body.text, 1, {_COMPARED_CHARACTERS})"
+        " COALESCE(entry.occurred_us, entry.received_us),"
+        f" (SELECT substr(body.text, 1, {_COMPARED_CHARACTERS})"
         " FROM journal_body AS body WHERE body.entry_id = entry.position)"
         f" FROM ({effects}) AS listed CROSS JOIN {joined}"
         f" ORDER BY entry.position DESC LIMIT {MOST_CONFLICTS}"

@@ -21,6 +21,7 @@ from approvals.review.changed_requests import Conflict, Difference, EarlierReque
 from approvals.voting.quorum import load_uncounted_approvals
 from db.compiled_query import CompiledQuerySet
 from journal import summaries
+from journal.entry_times import STATED_US
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
 from ledger.tools import cache
@@ -267,7 +268,7 @@ def _load_first_views(gate: Gate, votes: Iterable[Vote]) -> dict[str, int]:
         kind="access.viewed",
         actor__in={vote.actor for vote in votes},
     )
-    return dict(views.values_list("actor").annotate(first=Min("received_us")).order_by())
+    return dict(views.values_list("actor").annotate(first=Min(STATED_US)).order_by())
 
 
 def load_actor_and_reason(gate: Gate, kind: str) -> tuple[str, str]:

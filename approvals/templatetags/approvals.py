@@ -326,7 +326,7 @@ def password_given(given_at_us: int | None, answered_at_us: int, password_for: s
     if given_at_us is None:
         return SafeString("Password given")
     earlier = max(0, answered_at_us - given_at_us)
-    at = moment(given_at_us, "time")
+    at = moment(given_at_us)
     if password_for == FOR_THIS or (not password_for and earlier < 2 * _US):
         return format_markup("Password given for this answer, {}", at)
     return format_markup(

@@ -56,6 +56,7 @@ from db.clock import now_us
 from db.ids import new_uuid7
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
+from journal.entry_times import STATED_US
 from journal.models import Entry
 from sessions import messages
 
@@ -444,7 +445,7 @@ def load_first_view_us(gate: Gate, actor: str, page_us: int) -> int:
         kind="access.viewed",
         actor=actor,
     )
-    first = views.order_by("position").values_list("received_us", flat=True).first()
+    first = views.order_by("position").values_list(STATED_US, flat=True).first()
     return page_us if first is None else min(first, page_us)
 
 

@@ -22,6 +22,7 @@ from display.run_times import derive_run_time
 from investigation.bundles.collect import is_enclosed
 from investigation.case_files.case_selection import CaseSelection
 from investigation.query.column_types import Reader, format_moment_us
+from journal.entry_times import read_stated_us
 from journal.models import Body, Entry, Erasure
 from journal.summaries import parse_body
 from ledger.models import Attempt
@@ -407,7 +408,7 @@ class CaseFile:
             thing = gates.get(entry.subject) or self.ids.get(entry.effect) or f"#{entry.position}"
             saw.setdefault(entry.actor, [])
             acts = did.setdefault(entry.actor, [])
-            when = format_moment_us(entry.received_us)
+            when = format_moment_us(read_stated_us(entry))
             if entry.kind == "access.viewed":
                 saw[entry.actor].append(f"{thing} at {when}")
             else:

@@ -15,6 +15,7 @@ from display import keyset_pagination, references
 from display.keyset_pagination import Window
 from display.references import EFFECT, ENTRY, GATE, SESSION
 from investigation.models import INCIDENT_STATES, Incident, IncidentEntry, IncidentMember
+from journal.entry_times import read_stated_us
 from journal.models import Body, Entry
 from recovery import liveness
 from sessions.models import select_body_text
@@ -217,7 +218,7 @@ def _username_of(column: str) -> Subquery:
 def _history_item(entry: Any) -> HistoryItem:
     facts = orjson.loads(entry.facts)
     item = HistoryItem(
-        entry.position, entry.kind, entry.who or entry.actor, entry.received_us, facts
+        entry.position, entry.kind, entry.who or entry.actor, read_stated_us(entry), facts
     )
     item.text = _text_field(entry.text, "text" if entry.kind == "incident.noted" else "reason")
     item.title = _text_field(entry.text, "title")

@@ -21,6 +21,7 @@ from approvals.checks.run_checks import CHECKS
 from approvals.models import Gate
 from approvals.policies.requirement import Requirement
 from display.effect_headline import Moment, Sentence
+from journal.entry_times import read_stated_us
 from journal.models import Body, Entry
 from journal.summaries import parse_body
 from ledger.models import Effect
@@ -30,6 +31,7 @@ from monitoring.models import StuckEpisode
 from monitoring.stuck.episodes import build_alert_key, sentence_from_json
 from monitoring.stuck.rules import RULES, name_rule
 from notifications.models import Notification, NotificationChannel
+from pages.effects.resolve import ANSWERS
 from recovery.control_labels import CONTROL_LABELS
 from sessions.models import Message, Session
 from web.templatetags.gatebook import elapsed
@@ -71,7 +73,7 @@ _QUOTED: Final = {
     "gate.voted": "reason",
     "gate.ruled": "reason",
     "gate.commented": "text",
-    "effect.resolved": "reason",
+    "effect.resolved": "rationale",
     "stop.set": "reason",
     ACKNOWLEDGED_KIND: "reason",
 }
@@ -216,11 +218,12 @@ def load_session_acts(session: Session, before: int | None = None) -> PeopleActs
 
 
 def _load_time(session: Session, position: int | None) -> int | None:
-    """Return when the session's first entry from `position` on was received."""
+    """Return the time that the session's first entry from `position` on states."""
     if position is None:
         return None
     entries = Entry.objects.filter(session=session.id, position__gte=position)
-    return entries.order_by("position").values_list("received_us", flat=True).first()
+    first = entries.order_by("position").first()
+    return read_stated_us(first) if first is not None else None
 
 
 def _is_within(at_us: int, period: _Period) -> bool:
@@ -265,7 +268,7 @@ def _describe_entries(
             subject = (handles[entry.effect], reverse("effect", args=[entry.effect]))
         is_page = entry.subject == page or (gate is None and entry.effect == page)
         return PersonAct(
-            entry.received_us,
+            read_stated_us(entry),
             names.get(entry.actor, _describe_unnamed(entry.actor)),
             what,
             entry.position,
@@ -311,6 +314,8 @@ def _describe_entry(
         what = f"answered the request: {what}"
     elif entry.kind == "gate.ruled":
         what = f"{what}: {str(facts.get('ruling', '')).replace('_', ' ')}"
+    elif entry.kind == "effect.resolved" and facts.get("answer") in ANSWERS:
+        what = f"{what}: {ANSWERS[facts['answer']][1]}"
     elif entry.kind == "gate.requested" and gate is not None:
         return what, [f"from {labels.describe_approvers(Requirement.of(gate.requirement))}"]
     elif entry.kind == "gate.assigned":
@@ -472,14 +477,14 @@ def _count_findings(
     for row in episodes:
         add("stuck rule", row.rule, RULES[row.rule], row.raised_us or row.since_us)
     for entry in entries:
-        facts = _read_facts(entry)
+        facts, at_us = _read_facts(entry), read_stated_us(entry)
         if entry.kind == "gate.voted":
             for check in facts.get("warnings", ()):
-                add("warning shown with an answer", check, CHECKS.get(check, ""), entry.received_us)
+                add("warning shown with an answer", check, CHECKS.get(check, ""), at_us)
         elif entry.kind == "control.fired":
             control = str(facts.get("control", ""))
-            add("control", control, CONTROL_LABELS.get(control, ""), entry.received_us)
+            add("control", control, CONTROL_LABELS.get(control, ""), at_us)
         elif entry.kind == "integrity.violation":
             name = str(facts.get("violation", ""))
-            add("violation", name, VIOLATION_LABELS.get(name, ""), entry.received_us)
+            add("violation", name, VIOLATION_LABELS.get(name, ""), at_us)
     return sorted(findings.values(), key=lambda finding: (-finding.count, finding.rule))

@@ -6,6 +6,7 @@ from uuid import UUID
 from django.db.models import OuterRef, Subquery
 
 from accounts.models import Person
+from journal.entry_times import STATED_US
 from journal.models import Entry
 from journal.summaries import parse_body
 from ledger.models import Effect
@@ -21,7 +22,7 @@ def load_newest_acknowledgements(project: UUID) -> list[dict[str, Any]]:
     effect = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")[:1]
     rows = Entry.objects.filter(IS_OF_A_RARE_KIND, project=project, kind=ACKNOWLEDGED_KIND)
     rows = rows.annotate(by=Subquery(person), number=Subquery(effect)).order_by("-position")
-    listed = rows.values_list("effect", "number", "by", "actor", "received_us", "body__text")
+    listed = rows.values_list("effect", "number", "by", "actor", STATED_US, "body__text")
     return [
         {
             "effect": effect_id,
