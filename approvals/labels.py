@@ -5,6 +5,7 @@ from typing import Final
 from accounts import git_refs
 from approvals.policies.labels import WARNED_PROOF_LABELS
 from approvals.policies.requirement import Requirement
+from web.templatetags.gatebook import elapsed
 
 UNDO_LABELS: Final[dict[str, str]] = {
     "read": "Nothing to undo.",
@@ -83,6 +84,21 @@ DECISION_LABELS: Final[dict[str, str]] = {  # status -> what the person did who 
     "denied_session": "denied this request for the session",
     "changes_requested": "asked for changes to this request",
 }
+
+REFUSAL_LABELS: Final[dict[str, str]] = {  # status -> what people did who did not approve
+    "denied": "denied",
+    "denied_session": "denied",
+    "changes_requested": "changes requested",
+}
+
+
+def describe_answer_time(status: str, took_us: int, *, is_decided: bool) -> str:
+    """Return how long a request waited until it was decided, or ended: denied after 25 min."""
+    if is_decided:
+        what = REFUSAL_LABELS.get(status, "approved")
+    else:
+        what = f"{'expired' if status == 'expired' else 'ended'} without a decision"
+    return f"{what} after {elapsed(max(0, took_us))}"
 
 
 def format_age(since_us: int, now_us: int) -> str:

@@ -178,6 +178,7 @@ def gate_context(
             plan.get("arguments"), plan.get("preconditions"), _list_shown_files(shown)
         ),
         "status": labels.STATUS_LABELS[gate.status],
+        "answer_time": _describe_answer_time(gate),
         "why_ended": labels.END_REASON_LABELS.get(gate.reason, ""),
         "earlier": review_context.load_earlier_version(gate, plan),
         "destructive": destructive,
@@ -191,6 +192,8 @@ def gate_context(
         "votes": votes,
         "people": gate_people.load_gate_people(gate, request.membership, may_rule=may_rule),
         "approvals": approvals,
+        "refusal_word": labels.REFUSAL_LABELS.get(gate.status, ""),
+        "refusals": sum(cast.vote.answer != "approve" for cast in votes),
         "missing_approvals": max(0, gate.minimum - approvals),
         "eligible_voters": labels.describe_approvers(requirement),
         "own_vote": own_vote,
@@ -229,6 +232,15 @@ def gate_context(
         "subheading": 3 if in_pane else 2,
         **more,
     }
+
+
+def _describe_answer_time(gate: Gate) -> str:
+    """Return how long a request that is over waited; empty for an open one."""
+    until_us = gate.decided_at_us or gate.ended_at_us
+    if gate.status == "pending" or until_us is None:
+        return ""
+    took_us, is_decided = until_us - gate.requested_at_us, gate.decided_at_us is not None
+    return labels.describe_answer_time(gate.status, took_us, is_decided=is_decided)
 
 
 def _poll_url(gate: Gate, in_pane: bool) -> str:
