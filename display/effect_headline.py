@@ -17,7 +17,15 @@ _WAITS: Final = {
     "none": "it has no permission yet, so it may not be dispatched",
     "pending": "it waits for approval",
     "granted": "permission is granted; no dispatch was reported",
-    "denied": "permission was denied, so it may not be dispatched",
+}
+# Permission and its basis -> why an effect without an attempt does not run.
+_ENDINGS: Final = {
+    ("denied", "ruling"): "approval was denied",
+    ("denied", "policy"): "a policy denied it",
+    ("denied", "expired"): "its request expired without an answer",
+    ("none", "changes_requested"): "a reviewer requested changes",
+    ("none", "expired_unused"): "its approval expired unused",
+    ("none", "revoked"): "its approval was revoked",
 }
 
 
@@ -85,6 +93,14 @@ def effect_headline(
     return result
 
 
+def is_ended_unrun(effect: Effect) -> bool:
+    """Return True if the effect has no attempt and can get none: it was denied or withdrawn."""
+    is_ended = effect.state == "superseded" or (
+        effect.state == "planned" and effect.permission == "denied"
+    )
+    return is_ended and not effect.attempt_count
+
+
 def is_resolved_by_person_only(effect: Effect, last: Attempt) -> bool:
     """Return True if a person resolved as happened what the agent reported unknown."""
     return effect.resolution == "happened" and last.outcome == UNKNOWN and effect.outcome != UNKNOWN
@@ -104,6 +120,9 @@ def _at_time(us: int | None) -> Sentence:
 
 
 def _planned_headline(effect: Effect, _last: Attempt | None, _now: int) -> Headline:
+    if is_ended_unrun(effect):
+        ending = _ENDINGS.get((effect.permission, effect.permission_basis), "permission was denied")
+        return _headline("Not run:", f" {ending}.")
     waits = _WAITS.get(effect.permission, "no dispatch was reported")
     return _headline("Planned", _at_time(effect.planned_at_us), "; ", waits, ".")
 
@@ -182,8 +201,13 @@ def _compensated_headline(effect: Effect, _last: Attempt | None, _now: int) -> H
 
 
 def _superseded_headline(effect: Effect, last: Attempt | None, _now: int) -> Headline:
+    if last is None and effect.resolution == "abandoned":
+        return _headline("Not run:", " a person abandoned it before it was dispatched.")
     if last is None:
-        return _headline("Superseded", " before it was dispatched. It has no attempts.")
+        ending = _ENDINGS.get((effect.permission, effect.permission_basis), "")
+        withdrawal = "its agent withdrew it"
+        rest = f"{ending}, and {withdrawal}" if ending else f"{withdrawal} before it was dispatched"
+        return _headline("Not run:", f" {rest}.")
     if effect.resolution == "abandoned" and last.acknowledged_mark and effect.outcome != UNKNOWN:
         return _headline(
             "Abandoned",

@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from display import effect_runs
 from investigation.fulltext import duplicate_index
 from ledger.models import Effect
 from ledger.same_calls import REPEATABLE_CLASSES, SameCallLink
 from ledger.tools import cache
+from web.templatetags.gatebook import elapsed
 
 MAX_REPEATS: Final = 3  # on either side of an effect, and calls of a session
 
@@ -24,9 +26,29 @@ class RepeatedCall(NamedTuple):
     is_earlier: bool  # the other was first seen before
 
     @property
+    def ahead_us(self) -> int:
+        """How long before the effect the other ran; of one without a run, its plan counts."""
+        return _read_run_us(self.effect) - _read_run_us(self.other)
+
+    @property
+    def distance(self) -> str:
+        """How long before or after the effect the other ran: 6 min 31 s earlier."""
+        return f"{elapsed(abs(self.ahead_us))} {'earlier' if self.ahead_us > 0 else 'later'}"
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether the intents are equal; others differ only in what comparisons leave out."""
+        return bool(self.effect.intent_digest == self.other.intent_digest)
+
+    @property
     def relation(self) -> str:
         """How the other is related to the effect."""
-        return "same call, earlier" if self.is_earlier else "same call, later"
+        return f"{'same' if self.is_identical else 'similar'} call, {self.distance}"
+
+    @property
+    def words(self) -> str:
+        """That the other ran, as the effect's page flags it."""
+        return f"{'the same' if self.is_identical else 'a similar'} call ran, {self.distance}"
 
     def to_json(self) -> dict[str, Any]:
         """Serialize for an API answer; the other effect as in `same_calls`."""
@@ -58,6 +80,27 @@ def load_repeats_of_effect(effect: Any, linked: Collection[UUID] = ()) -> list[R
     ]
 
 
+def find_nearest_call(effect: Any, repeats: Iterable[RepeatedCall]) -> RepeatedCall | None:
+    """Return the same call that ran nearest to the effect, else a similar one, or None.
+
+    At most two queries, if a similar effect ran and `repeats`, those of other sessions, are none.
+    """
+    nearest = min(repeats, key=_rank_repeat, default=None)
+    if nearest is not None or not effect.again:
+        return nearest
+    same = duplicate_index.same_occurrences([effect.opened_position], "call")
+    before = same.filter(position__lt=effect.opened_position).order_by("-position")
+    after = same.filter(position__gt=effect.opened_position).order_by("position")
+    for side, is_earlier in ((before, True), (after, False)):
+        for row in _load_effects(effect.project_id, side.values("position")[:1]):
+            return RepeatedCall(effect, row, is_earlier)
+    return None
+
+
+def _rank_repeat(repeat: RepeatedCall) -> tuple[bool, int]:
+    return not repeat.is_identical, abs(repeat.ahead_us)
+
+
 def load_repeats_of_session(session: Any) -> list[RepeatedCall]:
     """Return the newest calls of a session that other sessions made too. At most two queries."""
     calls = duplicate_index.select_repeats_elsewhere(session.id)
@@ -85,7 +128,12 @@ def _pair_effects(
 def _load_effects(project: UUID, positions: Any) -> Iterable[Any]:
     """Return effects by positions, or by a query of them."""
     effects = Effect.objects.filter(opened_position__in=positions, project=project)
-    return effects.select_related("session")
+    return effect_runs.annotate_runs(effects).select_related("session")
+
+
+def _read_run_us(effect: Any) -> int:
+    ran_us = effect_runs.read_run_times(effect).ran_us
+    return int(effect.received_us if ran_us is None else ran_us)
 
 
 def _must_not_repeat(effect: Any) -> bool:

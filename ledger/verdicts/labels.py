@@ -53,7 +53,7 @@ VERDICT_ROWS: Final = (
         "Approval was denied, or the request expired",
         ("GATE_DENIED", "GATE_EXPIRED"),
         "skip, and supersede it; if it may have happened, a person decides",
-        "Nothing: the denial is final. A new effect may be planned.",
+        "Nothing. A new effect may be planned.",
     ),
     VerdictRow(
         "5",
@@ -245,7 +245,7 @@ _REASONS: Final = {
     ),
     "GATE_PENDING": ("approval pending", "It waits for approval."),
     "GATE_DENIED": ("denied", "Approval was denied."),
-    "GATE_EXPIRED": ("expired", "The approval request expired."),
+    "GATE_EXPIRED": ("expired", "The approval request expired without an answer."),
     "APPROVED": ("approved", "Exactly this was approved, and it was not dispatched."),
     "INTENT_MISMATCH": (
         "other permission",

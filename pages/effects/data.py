@@ -11,12 +11,14 @@ from django.db.models import Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Substr
 
 from accounts.models import Project
+from approvals import exemptions
 from approvals.gates.deadlines import current_gate_status
-from approvals.models import Gate
+from approvals.models import Exemption, Gate
 from approvals.review import call_titles
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
 from display import effect_runs, entry_bodies
+from display.effect_headline import is_ended_unrun
 from display.entry_bodies import Argument, Excerpt
 from display.keyset_pagination import MAX_POSITION
 from hooks.models import EventMatch
@@ -429,7 +431,7 @@ def compare_with_review(
             "DIFFERENT", True, "a different intent was reported under the same key"
         )
     if not tried:
-        return ReviewComparison("", False, "not run yet")
+        return ReviewComparison("", False, "not run" if is_ended_unrun(effect) else "not run yet")
     if effect.permission == "bypassed":
         return ReviewComparison("NOT REVIEWED", True, "no one reviewed this before it ran")
     if any(gate.status == "used" for gate in held):
@@ -456,6 +458,27 @@ def build_effect_title(effect: Effect, exchange: Exchange) -> str:
         effect.tool, values, ref=effect.ref, resource=effect.resource
     )
     return " ".join(filter(None, (title.label, title.object)))
+
+
+class UsedExemption(NamedTuple):
+    """The exemption that permitted an effect, who granted it, and why ("" if erased)."""
+
+    exemption: Exemption
+    grantors: list[str]
+    reason: str
+
+
+def load_used_exemption(effect: Effect) -> UsedExemption | None:
+    """Return the exemption that an effect's permission is from. At most three queries."""
+    if effect.permission_basis != "exemption" or effect.imported:
+        return None
+    rows = Exemption.objects.filter(project=effect.project_id, id=UUID(effect.permission_ref))
+    exemption = rows.first()
+    if exemption is None:
+        return None
+    votes = exemption.votes.order_by("position").values_list("user__username", flat=True)
+    reason = exemptions.load_exemption_reasons([exemption]).get(exemption.id, "")
+    return UsedExemption(exemption, list(votes), reason)
 
 
 def describe_let_through(effect: Effect, gates: list[Gate]) -> str:

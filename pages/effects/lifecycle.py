@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from display.display_state import derive_shown_state
 from display.effect_headline import is_confirmed_only, is_resolved_by_person_only
 from display.effect_table import DAY_US
+from display.permission_labels import describe_permission_step
 from ledger.confirmations import CODE_HOST_LABELS
 from ledger.models import Attempt, Effect
 
@@ -37,7 +38,8 @@ def life_stages(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage
             if effect.permission in ("denied", "bypassed")
             else "decided"
         )
-        result.append(Stage(f"permission {effect.permission}", style, None, open=waits))
+        word = describe_permission_step(effect.permission, effect.permission_basis)
+        result.append(Stage(word, style, None, open=waits))
     last = tried[-1] if tried else None
     if last is not None:
         if last.dispatched_mark:

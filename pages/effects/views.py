@@ -56,6 +56,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
     run = effect_runs.read_run_times(row)
     elsewhere = data.load_same_calls(row)
     repeats = repeated_calls.load_repeats_of_effect(row, {link.other.id for link in elsewhere})
+    nearest = repeated_calls.find_nearest_call(row, repeats)
     context = {
         "effect": row,
         "run": run,
@@ -65,6 +66,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
             row, [each.entry for each in facts.rows], gates
         ),
         "let_through": data.describe_let_through(row, gates),
+        "used_exemption": data.load_used_exemption(row),
         "verdict": verdict,
         "may_resolve": people_asked
         and has_role(request.membership, "operator")
@@ -84,6 +86,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "children": children,
         "elsewhere": elsewhere,
         "repeats": repeats,
+        "nearest_call": nearest,
         "graph": _draw_graph(row, attempts, compensations, children, elsewhere, repeats, now),
         "artifacts": data.load_effect_artifacts(row),
         "gates": gates,
@@ -96,7 +99,8 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "stop": stops.find_stop(row.project_id, row.session_id, row.agent_id, row.tool, row.id)
         if load_project_status(request).has_stops
         else None,
-        "is_over": row.state in ("acknowledged", "compensated", "superseded"),
+        "is_ended_unrun": (is_unrun := effect_headline.is_ended_unrun(row)),
+        "is_over": is_unrun or row.state in ("acknowledged", "compensated", "superseded"),
         "may_rule": has_role(request.membership, "reviewer") and not row.imported,
         "bundle": imported_gates.bundle_of_session(row.session) if row.imported else None,
         "may_gather": has_role(request.membership, "reviewer"),

@@ -13,6 +13,7 @@ from django import template
 from django.utils.safestring import SafeString
 
 from db.clock import now_us
+from display.effect_headline import is_ended_unrun
 from display.effect_runs import RUN_SOURCES, RunTimes
 from display.effect_table import EffectRow, Timeline
 from pages.search.page import SearchPage
@@ -115,7 +116,7 @@ def timeline_effects(timeline: Timeline, three: bool, answered: bool) -> SafeStr
         cells += [row_time(effect.planned_at_us, agent_day)] if shows_agent_time else []
         cells += [row_time(row.corrected_us, "")] if three else []
         run = row.run
-        cells += [ran_at(run, ran_day)]
+        cells += [ran_at(run, ran_day, is_ended=is_ended_unrun(effect))]
         cells += [row_time(run.answered_us, ""), elapsed(run.took_us)] if answered else []
         cells += [shown_effect_state(effect, now)]
         cells += [str(effect.attempt_count)] if tries else []
@@ -126,10 +127,13 @@ def timeline_effects(timeline: Timeline, three: bool, answered: bool) -> SafeStr
     return SafeString("\n".join(rows))
 
 
-def ran_at(run: RunTimes, day: str) -> SafeString:
-    """Return when an effect ran, with its source and how late it was after its permission."""
+def ran_at(run: RunTimes, day: str, *, is_ended: bool = False) -> SafeString:
+    """Return when an effect ran, with its source and how late it was after its permission.
+
+    `is_ended`: it did not run, and cannot any more.
+    """
     if run.ran_us is None:
-        return SafeString('<span class="quiet">not yet</span>')
+        return _NOT_RUN[is_ended]
     shown = row_time(run.ran_us, day)
     if run.ran_source != "dispatch":
         source = RUN_SOURCES[run.ran_source]
@@ -142,6 +146,10 @@ def ran_at(run: RunTimes, day: str) -> SafeString:
     return SafeString(shown)
 
 
+_NOT_RUN: Final = {
+    is_ended: SafeString(f'<span class="quiet">{words}</span>')
+    for is_ended, words in ((False, "not yet"), (True, "not run"))
+}
 _SOURCE_WORDS: Final = {"agent": "by agent", "answer": "answer", "heard": "heard"}
 _MARKED: Final = SafeString(' class="is-marked"')
 

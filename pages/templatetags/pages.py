@@ -18,6 +18,7 @@ from display.effect_headline import Moment, Sentence
 from display.effect_table import EffectRow
 from display.entry_bodies import Excerpt
 from display.page_params import PagePlace
+from display.permission_labels import describe_permission
 from display.urls_of_rows import build_row_url
 from ledger.models import Effect, Tool
 from ledger.verdicts import labels as verdicts_labels
@@ -62,7 +63,7 @@ def _name(text: str, limit: int) -> SafeString:
 
 @lru_cache(maxsize=256)
 def _permission(permission: str, basis: str) -> SafeString:
-    text = f"{permission}, {basis.replace('_', ' ')}" if basis else permission
+    text = describe_permission(permission, basis)
     if permission == "bypassed":
         return format_markup('<span class="flag is-danger">{}{}</span>', mark("warn"), text)
     return format_markup("{}", text)

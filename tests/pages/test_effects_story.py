@@ -3,9 +3,13 @@
 import re
 
 import pytest
+import time_machine
 from django.urls import reverse
 
+from approvals.gates import deadlines
+from approvals.models import Gate
 from display.effect_headline import effect_headline
+from investigation.fulltext import indexer
 from ledger.models import Effect
 from ledger.violations import VIOLATION_LABELS
 from tests.api.api_client import Caller
@@ -73,6 +77,108 @@ def test_what_people_saw_and_did_is_listed_by_name(
     assert re.search(r"\breviewer saw the request, version \d", acts), acts
     assert re.search(r"\bsam answered the request", acts), acts
     assert "without asking anybody" not in acts
+
+
+def read_panel(organization: Organization, gate: Gate) -> str:
+    page = organization.client("viewer").get(reverse("gate", args=[gate.id])).content.decode()
+    panel = page.partition('class="decide ')[2].partition("</article>")[0]
+    return " ".join(re.sub(r"<[^>]+>", " ", panel).split())
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer", "planned", "withdrawn"),
+    [
+        ("deploy", "deny", "approval was denied.", "approval was denied, and its agent withdrew"),
+        ("git.tag", "", "a policy denied it.", "a policy denied it, and its agent withdrew it."),
+        ("deploy", "", "", "its agent withdrew it before it was dispatched."),
+        (
+            "deploy",
+            "expire",
+            "its request expired without an answer.",
+            "its request expired without an answer, and its agent withdrew it.",
+        ),
+        ("deploy", "request_changes", "", "a reviewer requested changes, and its agent withdrew"),
+    ],
+)
+def test_an_effect_that_never_ran_says_first_why(
+    organization: Organization,
+    agent: Caller,
+    tool: str,
+    answer: str,
+    planned: str,
+    withdrawn: str,
+) -> None:
+    inbox = InboxScenario(organization, agent)
+    inbox.rules()
+    effect = inbox.plan("one", tool=tool)
+    if answer == "expire":
+        gate = inbox.gate(effect)
+        with time_machine.travel(gate.decide_by_us / 1_000_000 + 1, tick=False):
+            assert deadlines.expire_due_gates() == 1
+        panel = read_panel(organization, gate)
+        assert "Expired without a decision after 1 h." in panel
+        assert "no answer" in panel
+    elif answer:
+        gate = inbox.gate(effect)
+        asked_us = gate.requested_at_us
+        with time_machine.travel(asked_us / 1_000_000 + 25 * 60, tick=False):
+            assert inbox.answer(gate, "sam", answer).refusal is None
+        panel = read_panel(organization, gate)
+        word = "denied" if answer == "deny" else "changes requested"
+        assert f"{word.capitalize()} after 25 min." in panel
+        assert f"{word} by 1" in panel
+        assert " of 2 " not in panel
+    page = read_words(organization, effect["id"], "reviewer")
+    if planned:
+        assert f"Not run: {planned}" in page
+        assert "Ran at not run" in page
+        assert "not run yet" not in page
+        assert "Stop this effect" not in page
+    else:
+        assert "Stop this effect" in page
+    if answer == "expire":
+        assert "denied" not in page.partition("Journal entries")[0]
+        assert "denial" not in page
+    assert agent.post(f"/effects/{effect['id']}/supersede", {}).status_code == 200
+    page = read_words(organization, effect["id"], "reviewer")
+    assert f"Not run: {withdrawn}" in page
+    assert "Approved vs. executed not run Permission" in page
+    assert inbox.effect(effect).state == "superseded"
+
+
+def test_a_permission_of_rules_says_that_no_one_was_asked(
+    organization: Organization, agent: Caller
+) -> None:
+    inbox = InboxScenario(organization, agent)
+    inbox.rules()
+    read = inbox.plan("read", tool="file.read")
+    agent.dispatch(read)
+    assert inbox.effect(read).permission_basis == "policy"
+    page = read_words(organization, read["id"])
+    assert "permission used: no one asked" in page
+    assert "used, policy: no one asked" in page
+    client = organization.client("viewer")
+    for url in (reverse("session", args=[inbox.effect(read).session_id]), "/search/?q=effect"):
+        assert "used, policy: no one asked" in client.get(url).content.decode(), url
+
+
+def test_the_nearest_same_call_is_named_with_its_distance(
+    organization: Organization, agent: Caller
+) -> None:
+    runs = []
+    for number, key in enumerate(("one", "two")):
+        start = NOW_US / 1_000_000 + number * 391
+        with time_machine.travel(start, tick=False):
+            agent.session(key)
+            planned = agent.plan("mail", key, tool="mail.send", arguments={"to": "a"})
+            agent.dispatch(planned)
+            agent.acknowledge(planned)
+            runs.append(planned["id"])
+    indexer.update_index()
+    first, second = (read_words(organization, run) for run in runs)
+    assert "the same call ran, 6 min 31 s later e_" in first
+    assert "the same call ran, 6 min 31 s earlier e_" in second
+    assert "same call, 6 min 31 s earlier" in second.partition("Related effects")[2]
 
 
 def test_related_effects_and_attempts_are_drawn_and_listed(

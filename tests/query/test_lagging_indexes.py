@@ -406,6 +406,6 @@ def test_pages_mark_calls_that_are_not_compared_yet(
         assert "compared" in page(viewer.get(address)), address
     indexer.update_index()
     assert "same call 3 times" in " ".join(page(viewer.get(session)).split())
-    assert "a similar call ran" in page(viewer.get(reverse("effect", args=[effect])))
+    assert "the same call ran, " in page(viewer.get(reverse("effect", args=[effect])))
     for address in (session, reverse("effect", args=[effect])):
         assert "not compared yet" not in page(viewer.get(address))
