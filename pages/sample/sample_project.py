@@ -22,6 +22,7 @@ from approvals.gates import deadlines
 from approvals.gates.resolution import resolve_effect
 from approvals.models import Gate
 from approvals.policies import policies
+from approvals.review import form_token
 from approvals.review.card import build_card
 from approvals.voting import votes
 from approvals.voting.votes import ShownGate
@@ -270,38 +271,46 @@ class _SampleWork:
             fails = step.tool == "test.run" and self.random.random() < 0.15
             self._acknowledge(name, effect, "error" if fails else "ok")
             yield self.random.randrange(1, 6) * _MINUTE
-        self.agents[name].post(f"/sessions/{session}/end", {"status": "completed"})
+        self._end(name, session)
 
-    def _ask(self, name: str, step: Step) -> tuple[str, UUID]:
-        """Plan a call that waits for people; return its effect and gate."""
+    def _end(self, name: str, session: str, status: str = "completed") -> None:
+        self.agents[name].post(f"/sessions/{session}/end", {"status": status})
+
+    def _ask(self, name: str, step: Step) -> tuple[str, str, UUID]:
+        """Plan a call that waits for people; return its session, effect and gate."""
         session = self._open(name, f"{step.tool}: {step.why}")
         planned = self._plan(name, session, step, step.tool)
-        return str(planned["id"]), UUID(planned["gate"]["id"])
+        return session, str(planned["id"]), UUID(planned["gate"]["id"])
 
     def _ask_and_run(self, name: str, step: Step, reason: str) -> Story:
         """A request that a person approves and the agent uses."""
-        effect, gate = self._ask(name, step)
-        yield self.random.randrange(3, 50) * _MINUTE
-        self._vote(gate, "approve", reason)
+        session, effect, gate = self._ask(name, step)
+        wait_us = self.random.randrange(3, 50) * _MINUTE
+        yield from self._vote(gate, "approve", reason, wait_us)
         yield 10 * _SECOND
         self._dispatch(name, effect, step)
         yield 40 * _SECOND
         self._acknowledge(name, effect)
+        yield _MINUTE
+        self._end(name, session)
 
     def _ask_and_stop(self, name: str, step: Step, reason: str) -> Story:
         """A request that a person denies; the agent withdraws it."""
-        effect, gate = self._ask(name, step)
-        yield 25 * _MINUTE
-        self._vote(gate, "deny", reason)
+        session, effect, gate = self._ask(name, step)
+        yield from self._vote(gate, "deny", reason, 25 * _MINUTE)
         yield _MINUTE
         self.agents[name].post(f"/effects/{effect}/supersede", {})
+        yield _MINUTE
+        self._end(name, session, "cancelled")
 
     def _ask_and_wait(self, name: str, step: Step) -> Story:
         """A request that nobody answers in time."""
-        _, gate = self._ask(name, step)
+        session, _, gate = self._ask(name, step)
         yield _DAY + _MINUTE
         with transaction.atomic(durable=True):
             deadlines.lock_gate(Gate.objects.get(pk=gate))
+        yield _MINUTE
+        self._end(name, session, "failed")
 
     def _ask_and_leave(self, name: str, step: Step) -> Story:
         """A request that still waits."""
@@ -311,18 +320,20 @@ class _SampleWork:
     def _send_twice(self) -> Story:
         """The same mail from two sessions, because the first did not say that it was sent."""
         mail = Step("mail.send", {"subject": "Invoice 8812", "recipients": 1}, {}, "It was asked.")
-        for minutes in (6, 0):
-            session = self._open("support-assistant", "Send the invoice again")
+        for title, minutes in (("Send the invoice", 6), ("Send the invoice again", 0)):
+            session = self._open("support-assistant", title)
             planned = self._plan("support-assistant", session, mail, "invoice")
             self._dispatch("support-assistant", str(planned["id"]), mail)
             yield 30 * _SECOND
             self._acknowledge("support-assistant", str(planned["id"]))
-            yield minutes * _MINUTE + _SECOND
+            yield _SECOND
+            self._end("support-assistant", session)
+            yield minutes * _MINUTE
 
     def _run_without_permission(self) -> Story:
         """A deletion that waited for people and was reported as done."""
         delete = Step("db.delete", {"table": "sessions", "rows": 240}, {}, "They are expired.")
-        effect, _ = self._ask("data-steward", delete)
+        session, effect, _ = self._ask("data-steward", delete)
         yield 4 * _MINUTE
         key = Effect.objects.values_list("session__key", "effect_key").get(pk=effect)
         self.agents["data-steward"].post(
@@ -337,7 +348,8 @@ class _SampleWork:
                 )
             ],
         )
-        yield from ()
+        yield _MINUTE
+        self._end("data-steward", session)
 
     def _use_exemption(self) -> Story:
         """An hour in which pushes of the release need no approval."""
@@ -360,6 +372,7 @@ class _SampleWork:
         self._dispatch("code-fixer", str(planned["id"]), push)
         yield 20 * _SECOND
         self._acknowledge("code-fixer", str(planned["id"]))
+        self._end("code-fixer", session)
 
     def _resolve_unknown(self) -> Story:
         """A refund without an answer of the bank, which a person looks up."""
@@ -370,6 +383,8 @@ class _SampleWork:
         yield 30 * _SECOND
         body = {"attempt": 1, "reason": "timeout"}
         self.agents["support-assistant"].post(f"/effects/{effect}/fail", body)
+        yield _MINUTE
+        self._end("support-assistant", session, "failed")
         yield 2 * _HOUR
         version = Effect.objects.values_list("version", flat=True).get(pk=effect)
         resolved = resolve_effect(
@@ -409,12 +424,16 @@ class _SampleWork:
         self._dispatch("ops-watch", effect, refund)
         yield from ()
 
-    def _vote(self, gate: UUID, answer: str, reason: str) -> None:
-        """Vote as a sample reviewer who saw the request's card."""
+    def _vote(self, gate: UUID, answer: str, reason: str, wait_us: int) -> Story:
+        """Vote `wait_us` after the request as a sample reviewer who opened and read it."""
+        reading_us = self.random.randrange(20, 100) * _SECOND
+        yield wait_us - reading_us
         row = Gate.objects.select_related("effect__repository").get(pk=gate)
         warnings = list_warnings(load_request_checks(row, row.effect))
         shown = ShownGate(row.version, row.digest, build_card(row).sha256, True, now_us(), warnings)
         voter = self.members[self.random.choice(("sample-rita", "sample-sam"))]
+        form_token.record_gate_view(row, voter)
+        yield reading_us
         with transaction.atomic(durable=True):
             result = votes.cast_vote(
                 row,

@@ -1,7 +1,10 @@
 """The sample project: what it holds, that its journal is true, and that it goes away."""
 
+import json
+import re
 from collections import Counter
 from datetime import UTC, datetime
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,7 +17,7 @@ from structlog.testing import capture_logs
 
 from accounts.models import SAMPLE_IDS, AgentToken, Membership, Project
 from accounts.projects import query_hidden_samples, query_samples
-from approvals.models import Gate
+from approvals.models import Exemption, Gate, Vote
 from db.clock import is_simulated, now_us
 from journal import outbox
 from journal.models import Body, Entry, Outbox
@@ -22,7 +25,7 @@ from ledger.models import Effect
 from notifications import notifications
 from pages.sample.sample_project import DAYS, find_samples, load_sample
 from pages.timeline.lanes import parse_clock
-from sessions.models import Session
+from sessions.models import ENDED, Session
 from tests.pages.people import Organization
 from tests.visual.pictures import open_page
 from tests.visual.sample import PageAddress
@@ -46,6 +49,54 @@ def check_overview_fits(browser: Browser, client: Client) -> None:
             ".paddingBottom)"
         )
     assert bottom + padding + FOOTER_PX <= 800
+
+
+def read_text(client: Client, url: str) -> str:
+    answer = client.get(url)
+    assert answer.status_code == 200, url
+    page = answer.content.decode().partition("<main")[2].partition("</main>")[0]
+    page = page.partition('<section class="section" id="facts"')[0]
+    return unescape(" ".join(re.sub(r"<[^>]+>", "", page).split()))
+
+
+def check_stories(sample: Project, client: Client) -> None:
+    """Check the endings of the stories: one clock, ended sessions, answers that took time."""
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    effects, gates = (rows.objects.filter(project=sample) for rows in (Effect, Gate))
+    denied = gates.filter(status="denied").earliest("opened_position")
+    pages = [reverse("gate_people", args=[denied.id]), reverse("effect", args=[denied.effect_id])]
+    for url in pages:
+        text = read_text(client, url).partition("What people saw and did views")[2]
+        assert "Those are live customers." in text
+        assert today not in text.partition("administrator")[0], url
+    assert "after first seeing it" in text
+    assert "Denied after 25 min." in read_text(client, reverse("gate", args=[denied.id]))
+    request = gates.get(effect=effects.get(permission="bypassed"))
+    assert ", this, 4 d ago." in read_text(client, reverse("gate", args=[request.id]))
+
+    resolved = read_text(client, reverse("effect", args=[effects.get(resolution="happened").id]))
+    acts = resolved.partition("What people saw and did views")[2]
+    assert "resolved the effect: it happened The bank's statement of today has it." in acts
+    assert today not in resolved.partition("sample-olga: it happened")[2].partition("entry")[0]
+
+    exempted = effects.get(permission_basis="exemption")
+    exemption = Exemption.objects.get(project=sample)
+    words = read_text(client, reverse("effect", args=[exempted.id]))
+    assert f"used, exemption x_{exemption.opened_position} granted by sample-olga until" in words
+    assert "The release train, OPS-71." in words
+
+    # What a reviewer took is from their first view to their vote, and differs.
+    taken = set()
+    for vote in Vote.objects.filter(gate__in=gates):
+        facts = json.loads(Entry.objects.get(position=vote.position).facts)
+        taken.add(facts["at_us"] - facts["first_shown_us"])
+    assert len(taken) > 2
+    assert 20_000_000 <= min(taken) <= max(taken) <= 100_000_000
+    still = Session.objects.filter(project=sample).exclude(status__in=ENDED)
+    assert {gate.session_id for gate in gates.filter(status="pending")} < set(
+        still.values_list("id", flat=True)
+    )
+    assert not still.filter(seen_at_us__lt=now_us() - DAY_US).exists()
 
 
 @pytest.mark.browser
@@ -89,6 +140,7 @@ def test_a_sample_is_loaded_marked_and_removed(
     client.post(reverse("load_sample"), {"do": "load"})  # opens the one that is there
     assert find_samples(person) == [sample]
     assert "Sample:" in client.get(reverse("inbox")).content.decode()
+    check_stories(sample, client)
     # Its timelines show the made-up times, not the second in which they were written.
     session = Session.objects.filter(project=sample, title__contains="fails only").get()
     assert parse_clock({}, session) == "agent"
