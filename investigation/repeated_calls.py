@@ -83,10 +83,11 @@ def load_repeats_of_effect(effect: Any, linked: Collection[UUID] = ()) -> list[R
 def find_nearest_call(effect: Any, repeats: Iterable[RepeatedCall]) -> RepeatedCall | None:
     """Return the same call that ran nearest to the effect, else a similar one, or None.
 
-    At most two queries, if a similar effect ran and `repeats`, those of other sessions, are none.
+    Calls that may repeat are not named. At most two queries, if a similar effect ran and `repeats`,
+    those of other sessions, are none.
     """
     nearest = min(repeats, key=_rank_repeat, default=None)
-    if nearest is not None or not effect.again:
+    if nearest is not None or not effect.again or not _must_not_repeat(effect):
         return nearest
     same = duplicate_index.same_occurrences([effect.opened_position], "call")
     before = same.filter(position__lt=effect.opened_position).order_by("-position")

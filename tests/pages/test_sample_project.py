@@ -62,7 +62,7 @@ def read_text(client: Client, url: str) -> str:
 def check_stories(sample: Project, client: Client) -> None:
     """Check the endings of the stories: one clock, ended sessions, answers that took time."""
     today = datetime.now(UTC).strftime("%Y-%m-%d")
-    effects, gates = (rows.objects.filter(project=sample) for rows in (Effect, Gate))
+    effects, gates = Effect.objects.filter(project=sample), Gate.objects.filter(project=sample)
     denied = gates.filter(status="denied").earliest("opened_position")
     pages = [reverse("gate_people", args=[denied.id]), reverse("effect", args=[denied.effect_id])]
     for url in pages:
