@@ -121,7 +121,7 @@ def test_an_effect_that_never_ran_says_first_why(
     elif answer:
         gate = inbox.gate(effect)
         asked_us = gate.requested_at_us
-        with time_machine.travel(asked_us / 1_000_000 + 25 * 60, tick=False):
+        with time_machine.travel(asked_us / 1_000_000 + 25 * 60 + 0.5, tick=False):
             assert inbox.answer(gate, "sam", answer).refusal is None
         panel = read_panel(organization, gate)
         word = "denied" if answer == "deny" else "changes requested"
