@@ -423,7 +423,7 @@ class RepeatedOccurrence(models.Model):
 
 
 class EffectText(models.Model):
-    """The words of one effect's tool, target, arguments and results, as last indexed."""
+    """The words of one effect, as last indexed (investigation/fulltext/extract.py)."""
 
     position = RowIdField(primary_key=True)  # The effect's opened_position.
     project = models.ForeignKey(  # The effect's project, which has the constraint.

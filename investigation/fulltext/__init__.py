@@ -1,1 +1,4 @@
-"""Full-text search of effects by tool, target, arguments and results, equal on both databases."""
+"""Full-text search of effects, equal on both databases.
+
+By the words of tool, target, arguments, results and the agent's reason.
+"""

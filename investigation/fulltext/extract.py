@@ -1,6 +1,6 @@
-"""Extract the searchable text of effects: tool, target, arguments and results.
+"""Extract the searchable text of effects: tool, target, arguments, results, the agent's reason.
 
-Keys, order keys and reasons that an agent sent with them are not searchable.
+Keys, order keys and other fields that an agent sent with them are not searchable.
 """
 
 from collections import defaultdict
@@ -18,6 +18,7 @@ from investigation.fulltext.tokenizer import distinct_words, tokenize
 
 MAX_EFFECT_WORDS: Final = 2_000  # Words stored per effect, the first in the order of `texts`.
 MAX_ATTEMPTS_READ: Final = 20  # Newest attempts whose answers are read.
+REASON_LABEL: Final = "agent’s reason"
 _AT_ONCE: Final = 100  # Effects whose bodies are in memory together.
 _TARGET: Final = ("repository", "ref", "environment", "resource", "external_reference")
 # Columns for investigation/fulltext/duplicate_index.py.
@@ -66,6 +67,7 @@ class _SearchedBody(msgspec.Struct):
     result: Any = None
     detail: Any = None
     free_text: Any = None
+    why: Any = None
 
 
 _decode: Final = msgspec.json.Decoder(_SearchedBody).decode
@@ -276,6 +278,8 @@ def _extract_texts(
     yield "target", "\n".join(value for value in target if value)
     if plan is not None:
         yield "arguments", json_to_lines(plan.arguments)
+        if isinstance(plan.why, str):
+            yield REASON_LABEL, plan.why
     for position in effect.answers:
         if position in bodies:
             body = _parse_body(bodies[position])

@@ -27,7 +27,7 @@ _CHUNK: Final = re.compile(r"\S+")
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A snippet. `label` is tool, target, arguments or result; `parts` are agent text.
+    """A snippet. `label` is that of `extract.load_texts`; `parts` are agent text.
 
     A part's flag is True if it matched.
     """

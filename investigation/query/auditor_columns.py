@@ -51,7 +51,7 @@ WITHHELD_COLUMNS: Final[dict[str, dict[str, str]]] = {
     "ledger_usedname": dict.fromkeys(
         ("name", "skeleton", "head", "middle", "tail"), "names in arguments: addresses, accounts"
     ),
-    "investigation_effecttext": {"words": "the words of arguments and results"},
+    "investigation_effecttext": {"words": "the words of arguments, results and reasons"},
     "investigation_importedbundle": {"document": "complete texts of another journal"},
     "investigation_importedgate": {"document": "complete texts of another journal"},
     "investigation_savedquery": {"name": "may be private", "text": "may be private"},

@@ -120,7 +120,8 @@ GRAMMAR_EXAMPLES: Final = (
     ),
     ("One complete day.", "dispatched_at:2026-11-20"),
     (
-        "Words without a field: whole words of an effect's tool, target, arguments or results.",
+        "Words without a field: whole words of an effect's tool, target, arguments or results, or"
+        " of the agent's reason.",
         "tool:mail.send invoice",
     ),
     (

@@ -18,7 +18,7 @@ from investigation.query.execute import CompiledQuery
 from investigation.query.facets import Overview
 from investigation.query.grouping import GroupTable
 from investigation.query.parser.ast import Query, QueryError, Term
-from pages.search import histogram, query_builder
+from pages.search import histogram, query_builder, result_snippets
 from pages.search.histogram import HistogramDrawing
 from pages.search.query_builder import BuilderRow
 from pages.search.results import MAX_SORTED, SearchResults
@@ -108,6 +108,12 @@ class SearchPage:
     def rows(self) -> list[Any]:
         """Return the rows of the table."""
         return self.results.rows if self.results is not None else []
+
+    @property
+    def has_words(self) -> bool:
+        """Return True if the query requires words without a field."""
+        query = self.request.query
+        return query is not None and bool(result_snippets.list_words(query))
 
     @property
     def day(self) -> str:

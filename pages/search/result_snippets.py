@@ -9,7 +9,7 @@ from investigation.fulltext.word_search import SearchTerm
 from investigation.history import search_text
 from investigation.query import compiler
 from investigation.query.execute import CompiledQuery
-from investigation.query.parser.ast import And, Node, Or, TextWords
+from investigation.query.parser.ast import And, Node, Or, Query, TextWords
 
 
 def query_terms(compiled: CompiledQuery) -> list[SearchTerm]:
@@ -17,12 +17,18 @@ def query_terms(compiled: CompiledQuery) -> list[SearchTerm]:
     if compiled.entity.name != "effect":
         return []
     term_set: dict[SearchTerm, None] = {}
-    for node in compiler.top_level_conditions(compiled.query):
-        for words in _find_words(node):
-            term_set |= dict.fromkeys(
-                word_search.parse_terms(f"{words.text}*" if words.prefix else words.text)
-            )
+    for words in list_words(compiled.query):
+        term_set |= dict.fromkeys(
+            word_search.parse_terms(f"{words.text}*" if words.prefix else words.text)
+        )
     return list(term_set)
+
+
+def list_words(query: Query) -> list[TextWords]:
+    """Return the words without a field that a query requires, of effects or of related rows."""
+    return [
+        words for node in compiler.top_level_conditions(query) for words in _find_words(node)
+    ]
 
 
 def _find_words(node: Node) -> Iterator[TextWords]:

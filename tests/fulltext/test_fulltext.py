@@ -65,7 +65,7 @@ def stored() -> dict[int, EffectText]:
 
 
 def report(worker: Caller, texts: list[str], session: str) -> None:
-    """Report an effect for each of `texts`: in the arguments of its plan, or in its result."""
+    """Report an effect for each of `texts`: in its plan, with a reason, and in some results."""
     items: list[dict[str, Any]] = []
     for number, text in enumerate(texts):
         reference = {"session": session, "effect_key": f"{session}/{number}"}
@@ -76,6 +76,7 @@ def report(worker: Caller, texts: list[str], session: str) -> None:
                 "kind": "effect.planned",
                 "tool": "shell.run",
                 "arguments": arguments,
+                "why": f"requested: {text}",
                 **reference,
             }
         )
@@ -152,7 +153,7 @@ def test_both_databases_return_what_plain_python_finds(
                 )
 
 
-def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
+def test_texts_of_effects_and_their_reasons_are_found_and_the_envelope_is_not(
     organization: Organization, worker: Caller
 ) -> None:
     worker.session()
@@ -167,7 +168,7 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
         tool="git.push",
         arguments={"Command": "make release", "n": 4711, "dry": False},
         target=target,
-        why="because",
+        why="for the release train",
         call_id="call-9",
     )
     worker.dispatch(plan)
@@ -178,7 +179,7 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
     worker.dispatch(failed)
     body = {"attempt": 1, "reason": "rejected", "detail": "mailbox full"}
     assert worker.post(f"/effects/{failed['id']}/fail", body).status_code == 200
-    all_words = "git push web hotfix rounding prod eu main command make release 4711 dry false forge pull 17 stdout"
+    all_words = "git push web hotfix rounding prod eu main command make release 4711 dry false forge pull 17 stdout train"
     for round_number in range(2):  # before and after indexing
         for word in [*all_words.split(), all_words, "ÜBERTRAGEN", "rel*", "prod-eu make"]:
             assert find_keys(organization.project, word) == ["e-1"], (round_number, word)
@@ -188,7 +189,7 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
             == ["e-2"]
         )
         for word in (
-            "because",
+            "why",
             "call",
             "rejected",
             "outcome",
@@ -202,12 +203,14 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
         assert update_search_index() == (2 if round_number == 0 else 0)
     assert set(stored()) == set(Effect.objects.values_list("opened_position", flat=True))
     assert not any(row.cut_short for row in stored().values())
-    shown = snippets.snippets_of_effects(
-        [UUID(plan["id"]), UUID(failed["id"])], parse_terms("release")
-    )
-    assert [
-        (snippet.label, [part for part in snippet.parts if part[1]]) for snippet in shown.values()
-    ] == [("arguments", [("release", True)])]
+    for text, label in (("release", "arguments"), ("release train", extract.REASON_LABEL)):
+        shown = snippets.snippets_of_effects(
+            [UUID(plan["id"]), UUID(failed["id"])], parse_terms(text)
+        )
+        assert [
+            (snippet.label, " ".join(words for words, is_match in snippet.parts if is_match))
+            for snippet in shown.values()
+        ] == [(label, text)]
 
 
 def test_words_of_another_project_never_match(organization: Organization, worker: Caller) -> None:
@@ -292,6 +295,7 @@ def test_erased_words_are_not_found_from_the_erasure_on(
     answer = Attempt.objects.get(effect=effect).answer_position
     assert effect.plan_position is not None
     assert answer is not None
+    assert find_keys(organization.project, "requested doe") == ["s/0"]
     for position, there, left in (
         (effect.plan_position, "doe", ["eod", "shell"]),
         (answer, "eod", ["shell"]),

@@ -20,6 +20,7 @@ def test_words_find_effects_and_what_belongs_to_them(
         session["id"],
         tool="mail.send",
         arguments={"subject": "Rounding of Ćevapčići invoices"},
+        why="The release train of Friday waits for it",
     )
     agent.dispatch(effect)
     agent.acknowledge(effect, result={"text": "queued as Zebra-77"})
@@ -35,6 +36,7 @@ def test_words_find_effects_and_what_belongs_to_them(
         "round* tool:mail.send",
         "zebra 77",
         'effect "mail send" 77',
+        '"release train"',
     ):
         assert "<b>1 effect</b>" in search_page(text), text
         assert f"/effects/{effect['id']}/" in search_page(text), text
@@ -46,7 +48,12 @@ def test_words_find_effects_and_what_belongs_to_them(
         "zebra outcome:error",
     ):  # only complete words match, and every condition applies
         assert "No results" in search_page(text), text
+        assert "Words search the tool, target, arguments, results" in search_page(text), text
         assert f"/effects/{effect['id']}/" not in search_page(text), text
+    snippet = search_page('"release train"')
+    assert "agent’s reason" in snippet
+    assert ">train</" in snippet.partition("<mark>")[2]
+    assert "Words search" not in search_page("state:failed tool:none.such")
     for text, sentence in (
         ('"-"', "contains no word"),
         ("exemption zebra", "have no searchable text"),
