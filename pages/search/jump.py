@@ -101,6 +101,11 @@ def is_id_shaped(text: str) -> bool:
     )
 
 
+def is_bare_number(text: str) -> bool:
+    """Return True for digits that may be a position or a key, and also a word of some effect."""
+    return text.isdigit() and parse_position(text) is not None
+
+
 def is_sha256(text: str) -> bool:
     """Return True if `text` is a SHA-256 in hexadecimal, with or without its prefix."""
     return _DIGEST.fullmatch(text.lower()) is not None

@@ -49,11 +49,14 @@ def search_page(request: MemberRequest) -> HttpResponse:
         return redirect(search.url)
     project = request.membership.project
     results, error, timeout = None, search.error, None
+    number_matches: jump.JumpResult | None = None
     try:
         with time_limit.limit_search(request.user.pk, in_turn=True):
             identity_url = find_identity_url(project, search.text)
             if identity_url is not None:
                 return redirect(identity_url)
+            if jump.is_bare_number(search.text) and not search.part:
+                number_matches = jump.find_by_any_id(project, search.text)
             request.read_to = load_stable_position()
             if search.query is not None:
                 results = load_search_results(search, search.query, project, now_us())
@@ -70,7 +73,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
         return answer
     if results is not None and results.answer is not None and search.text:
         _record_search(request, page, results)
-    context = _context(page)
+    context = _context(page) | {"number_matches": number_matches}
     if not search.text and not search.part:
         context["past"] = past_queries.load_past_queries(project, access_log.access_actor(request))
     return render(request, template, context, status=page.status)
@@ -119,6 +122,9 @@ def jump_to_id(request: MemberRequest) -> HttpResponse:
     matches = jump.find_by_any_id(request.membership.project, text)
     if len(matches.hits) == 1:
         return redirect(matches.hits[0].url)
+    number = "".join(text.split())  # digits may be grouped
+    if not matches.hits and jump.is_bare_number(number):
+        return redirect(urls_of_rows.build_search_url(number))
     if not matches.hits and not jump.is_id_shaped(text):
         return redirect(urls_of_rows.build_search_url(text))
     return render(request, "pages/search/jump.html", {"text": text, "jump": matches})
@@ -147,6 +153,7 @@ def _context(page: SearchPage) -> dict[str, Any]:
             for question in map(builtin_questions.QUESTIONS_BY_NUMBER.__getitem__, HEAD_QUESTIONS)
         ],
         "in_all": len(builtin_questions.ALL_QUESTIONS),
+        "beginnings": builtin_questions.STARTING_POINTS,
     }
 
 

@@ -11,6 +11,7 @@ from django.urls import reverse
 from accounts.people import ensure_pseudonym
 from db.clock import now_us
 from investigation.query import compiler
+from investigation.saved_queries import builtin_questions
 from journal import erasures
 from journal.models import Entry
 from ledger.models import Attempt, Effect
@@ -188,6 +189,12 @@ def test_an_empty_search_offers_own_recent_and_popular_queries(
         recent, _, rest = section.partition('id="popular-heading"')
         return recent, rest.partition("</section>")[0]
 
+    # Below the empty box are also what people know at the start, each a link to its question.
+    page = organization.client("viewer").get(reverse("search")).content.decode()
+    for word, number in builtin_questions.STARTING_POINTS:
+        assert f'<a href="{reverse("questions")}#q{number}">{word}</a>' in page
+    searched = organization.client("viewer").get(reverse("search"), {"q": shared})
+    assert "What happened?" not in searched.content.decode()
     recent, popular = read_lists("viewer")
     assert recent.index("tool:mail.send") < recent.index("state:failed")  # the latest first
     assert "2 people" in " ".join(popular.split())

@@ -71,7 +71,7 @@ def test_an_ambiguous_name_offers_a_choice(
     assert "2 results" in page
 
 
-NAMING_NOTHING = ["e_999999", "s_0", "00000000-0000-4000-8000-000000000000", "99999999"]
+NAMING_NOTHING = ["e_999999", "s_0", "00000000-0000-4000-8000-000000000000"]
 WORDS = ["nothing", "é" * 300, "toolu_01", "-1", "...", "tool:git.push since:7d"]
 
 
@@ -83,6 +83,25 @@ def test_an_unknown_name_shows_what_was_tried(viewer: Client, sample: SampleIds)
         assert "No ID matches “" in page
         assert "Gatebook searched this project for" in page
         assert f'href="/search/?q={text}"' in page
+
+
+def test_a_number_that_is_no_id_is_searched_as_a_word(
+    viewer: Client, agent: Caller, sample: SampleIds
+) -> None:
+    order = agent.plan("w1", "deploy-web/agent-1", tool="mail.send", arguments={"order": 88120099})
+    for text in ("88120099", "88 120 099"):
+        url = goes_to(viewer, text)
+        assert url == "/search/?q=88120099"
+    page = viewer.get(url).content.decode()
+    assert "No object has the ID 88120099." in page
+    assert f"/effects/{order['id']}/" in page
+    # A number that is an ID is still a word in the box of the search page, which links the object.
+    entry = Entry.objects.get(effect=sample.effects["ok"], kind="effect.acknowledged")
+    page = viewer.get("/search/", {"q": str(entry.position)}).content.decode()
+    assert f"?fact={entry.position}#p{entry.position}" in page
+    assert "No object has the ID" not in page
+    agent.plan("88120099", "deploy-web/agent-1", tool="mail.send", arguments={"order": 1})
+    assert goes_to(viewer, "88120099").startswith("/effects/")
 
 
 def test_words_are_searched(viewer: Client, sample: SampleIds) -> None:
