@@ -77,6 +77,8 @@ def test_every_number_equals_the_query_that_it_links_to(
         assert (query, execute.count_matches(compiled)) == (query, (shown, False))
     queries = {query.partition(" since:")[0] for query, _ in numbers}
     assert {"is:unacknowledged", "is:unknown", "gate", "gate ruling:approved"} <= queries
+    wrong = read_board(client).partition('id="wrong"')[2].partition("</header>")[0]
+    assert "/search/questions/" in wrong
     today = now_us() // 86_400_000_000 * 86_400_000_000
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM ledger_effect WHERE received_us >= %s", [today])
