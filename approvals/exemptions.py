@@ -369,6 +369,11 @@ def find_exemption(
     return None
 
 
+def count_live_exemptions(project: UUID, at_us: int) -> int:
+    """Return how many exemptions are in force. One query."""
+    return _live_exemptions(project, at_us).count()
+
+
 def is_exemption_valid(exemption: UUID, at_us: int) -> bool:
     """True while the exemption is in force, not revoked or expired, validly granted."""
     return (

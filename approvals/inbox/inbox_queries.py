@@ -1,4 +1,4 @@
-"""Queries of the approval lists: pending, for one person, decided, expired.
+"""Queries of the approval lists: pending, for one person, decided, expired, cancelled.
 
 Pending requests are ordered by reversibility (irreversible first), then by deadline. Pagination is
 by key, so pages stay correct while requests come and go. Within a page those with dangers come
@@ -8,7 +8,7 @@ first (put_dangers_first).
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from django.db.models import (
@@ -22,7 +22,6 @@ from django.db.models import (
     OuterRef,
     Q,
     QuerySet,
-    Subquery,
     Value,
     When,
     Window,
@@ -41,11 +40,13 @@ from approvals.review_settings import load_absences
 from db import raw_sql
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
+from db.whole_days import build_period
 from ledger import violations as ledger_violations
 from ledger.models import Effect
 from ledger.store.effect_rows import to_uuid
 
-LISTS: Final = ("pending", "mine", "decided", "expired")
+LISTS: Final = ("pending", "mine", "decided", "expired", "cancelled")
+UNDECIDED_LISTS: Final = LISTS[3:]  # of requests that ended before a decision
 INBOX_PAGE_SIZE: Final = 50
 MAX_BATCH: Final = 25
 _MAX_VIOLATIONS: Final = 5  # that a page names
@@ -98,35 +99,31 @@ def find_new_requests(project: Project, since: str) -> tuple[int, PendingMark] |
     ).count(), now
 
 
-class WeekFigures(NamedTuple):
-    """Last 7 days: requests that ended undecided, and whether violations occurred."""
-
-    unanswered: int
-    has_violations: bool
+def has_recent_violations(project: Project) -> bool:
+    """Return whether an effect of the last 7 days ran unapproved or during a stop."""
+    return bool(_HAS_VIOLATIONS.rows(project=project.pk, since=now_us() - WINDOW_US)[0])
 
 
-def load_week_figures(project: Project) -> WeekFigures:
-    """Load the figures of the last 7 days; includes expired gates not yet swept."""
-    now = now_us()
-    *counts, has_violations = _WEEK.rows(project=project.pk, now=now, since=now - WINDOW_US)[0]
-    return WeekFigures(sum(count or 0 for count in counts), bool(has_violations))
-
-
-def _select_week(project: UUID, now: int, since: int) -> Any:
-    rows = Gate.objects.filter(project=project)
-    lists = [
-        rows.filter(**{f"{ended}__gte": since}).order_by()
-        for rows, ended in _undecided_queries(rows, now)
-    ]
-    counted = [
-        Subquery(rows.values("project").annotate(n=Count("*")).values("n")) for rows in lists
-    ]
+def _select_has_violations(project: UUID, since: int) -> Any:
     return Project.objects.filter(pk=project).values_list(
-        *counted, Exists(_select_violations(project, since))
+        Exists(_select_violations(project, since)), flat=True
     )
 
 
-_WEEK: Final = CompiledQuerySet(_select_week, project=UUID, now=int, since=int)
+_HAS_VIOLATIONS: Final = CompiledQuerySet(_select_has_violations, project=UUID, since=int)
+
+
+def count_undecided_of_week(project: Project, state: str) -> int:
+    """Count the requests of one of UNDECIDED_LISTS that were made in 7 days, as the overview does.
+
+    Today and the six days before. Counts expired gates that are not yet swept. At most two queries.
+    """
+    now = now_us()
+    since = build_period(now, 7).since_us
+    return sum(
+        rows.filter(requested_at_us__gte=since, **{f"{ended}__gte": since}).count()
+        for rows, ended in _undecided_queries(Gate.objects.filter(project=project), state, now)
+    )
 
 
 def load_inbox_page(
@@ -166,7 +163,7 @@ def load_inbox_page(
             [(rows.filter(decided_at_us__isnull=False), "decided_at_us")], after
         )
     else:
-        gate_ids, further = _merge_newest(_undecided_queries(rows, now_us()), after)
+        gate_ids, further = _merge_newest(_undecided_queries(rows, state, now_us()), after)
     return InboxPage(load_inbox_rows(gate_ids), further)
 
 
@@ -298,17 +295,17 @@ def load_last_decision_us(project: Project) -> int | None:
 _IS_UNDECIDED: Final = Q(decided_at_us__isnull=True, ended_at_us__isnull=False)
 
 
-def _undecided_queries(rows: "QuerySet[Gate]", now: int) -> list[tuple["QuerySet[Gate]", str]]:
-    """Return queries of gates that ended undecided, each with the column of its end.
+def _undecided_queries(
+    rows: "QuerySet[Gate]", state: str, now: int
+) -> list[tuple["QuerySet[Gate]", str]]:
+    """Return queries of gates that expired or were cancelled, each with the column of its end.
 
-    Several queries, since each uses its own index. A gate past its deadline counts as ended before
-    the sweeper ends it.
+    Several queries, since each uses its own index. A gate past its deadline counts as expired
+    before the sweeper ends it.
     """
-    ended = [
-        (rows.filter(_IS_UNDECIDED, status=status), "ended_at_us")
-        for status in ("expired", "cancelled")
-    ]
-    return [*ended, (rows.filter(status="pending", decide_by_us__lt=now), "decide_by_us")]
+    ended = [(rows.filter(_IS_UNDECIDED, status=state), "ended_at_us")]
+    late = [(rows.filter(status="pending", decide_by_us__lt=now), "decide_by_us")]
+    return ended + (late if state == "expired" else [])
 
 
 _RANK: Final = Case(

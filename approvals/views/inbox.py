@@ -12,7 +12,7 @@ from django.views.decorators.vary import vary_on_headers
 from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
 from accounts.models import Project, Repository
-from approvals import stop_rows
+from approvals import exemptions, stop_rows
 from approvals.gates.statuses import RISKS
 from approvals.inbox import inbox_queries, kept_selection
 from approvals.models import Gate
@@ -64,7 +64,6 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         rows = inbox_queries.put_dangers_first(inbox_queries.group_rows(rows))
     opened = _opened_gate(request)
     observes = load_project_status(request).mode != "enforce"
-    week = inbox_queries.load_week_figures(project)
     context = {
         "state": state,
         "is_open_chosen": "open" in request.GET,  # the script then opens no request by itself
@@ -86,9 +85,13 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "since": str(waiting),
         "polls": state in ("pending", "mine") and request.GET.get("live") != "off",
         "list_query": _list_query(params | {"state": state}),
-        "unanswered": week.unanswered,
+        "undecided": state in inbox_queries.UNDECIDED_LISTS,
+        "undecided_of_week": inbox_queries.count_undecided_of_week(project, state)
+        if state in inbox_queries.UNDECIDED_LISTS
+        else 0,
+        "exempting": exemptions.count_live_exemptions(project.id, now_us()),
         "violations": inbox_queries.load_recent_violations(project)
-        if state == "pending" and week.has_violations
+        if state == "pending" and inbox_queries.has_recent_violations(project)
         else [],
         "not_enforced": inbox_queries.count_not_enforced(project)
         if state == "pending" and observes

@@ -17,6 +17,7 @@ from django.views.decorators.vary import vary_on_headers
 from accounts import people
 from accounts.access import MemberRequest, member_required, role_required
 from accounts.models import Project
+from approvals import exemptions
 from approvals.gates import statuses
 from approvals.models import Activation, PolicySet
 from approvals.policies import draft_help, dry_run, labels, policies, statistics
@@ -117,6 +118,7 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         "unanswerable": find_understaffed_rules(project, current.policy_set.rules)
         if current
         else [],
+        "exempting": exemptions.count_live_exemptions(project.id, now_us()),
         "asking": [rule for rule in rules if rule.budget.requests],
         "since_text": build_period(now_us(), statistics.DAYS).text,
         "most_matches": max((rule.matches.total for rule in rules), default=0),

@@ -95,18 +95,19 @@ def test_lists_go_on_by_key(
     assert rita.page(reverse("inbox"), after="x-1;--")
 
 
-def test_gates_that_ended_without_a_decision_are_one_list(
+def test_expired_and_cancelled_requests_are_two_lists(
     inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("approvals.inbox.inbox_queries.INBOX_PAGE_SIZE", 2)
-    swept, late, cancelled, denied, open_still = (
-        inbox.gate(inbox.plan(f"e-{n}", arguments={"n": n})) for n in range(5)
+    swept, older, late, cancelled, denied, open_still = (
+        inbox.gate(inbox.plan(f"e-{n}", arguments={"n": n})) for n in range(6)
     )
     past = {"decide_by_us": late.requested_at_us + 1}
     # Requested first and swept last: the list is ordered by when each ended.
     change_gates(
         Gate.objects.filter(id=swept.id), status="expired", ended_at_us=now_us() + 10**9, **past
     )
+    change_gates(Gate.objects.filter(id=older.id), status="expired", ended_at_us=now_us(), **past)
     change_gates(Gate.objects.filter(id=late.id), **past)  # the job has yet to run
     assert inbox.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
     inbox.answer(denied, "carol", "deny")
@@ -114,9 +115,22 @@ def test_gates_that_ended_without_a_decision_are_one_list(
     match = re.search(r"amp;after=([\d-]+)", first)
     assert match
     second = rita.page(reverse("inbox"), state="expired", after=match[1])
-    seen = [re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html) for html in (first, second)]
-    assert seen == [[url_of(swept), url_of(cancelled)], [url_of(late)]]
-    assert "Expired 3</a>" in first
+    withdrawn = rita.page(reverse("inbox"), state="cancelled")
+    seen = [
+        re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html)
+        for html in (first, second, withdrawn)
+    ]
+    assert seen == [[url_of(swept), url_of(older)], [url_of(late)], [url_of(cancelled)]]
+    # The number of a list counts what the overview counts; it names its time.
+    assert "3 of the requests made in the last 7 days\nexpired without an answer." in first
+    assert "1 of the requests made in the last 7 days\nended before a decision." in withdrawn
+    overview = " ".join(rita.page("/").split())
+    assert '>2</a></dd><dd class="quiet">without an answer' in overview  # late is not yet swept
+    assert f'href="{reverse("exemptions")}"' in first
+    with monkeypatch.context() as later:  # those made before do not count, whenever they expire
+        week = now_us() + 7 * 86_400_000_000
+        later.setattr("approvals.inbox.inbox_queries.now_us", lambda: week)
+        assert "0 of the requests made" in rita.page(reverse("inbox"), state="expired")
     swept.refresh_from_db()
     assert moment(swept.ended_at_us) in first  # dated by its end, like the others
     assert moment(past["decide_by_us"]) in second

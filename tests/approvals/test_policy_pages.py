@@ -113,6 +113,8 @@ def test_nothing_of_another_project_is_found(inbox: InboxScenario) -> None:
         assert post(inbox, url_name, key, mode="enforce").status_code in (404, 405)
     page(inbox, "policy_draft", role="administrator", status=404, **{"from": foreign.pk})
     assert "Of another project" not in page(inbox, "exemptions")
+    assert "none is in force now" in page(inbox, "policies")
+    assert "Exemptions 0</a>" in page(inbox, "inbox")
     assert not Activation.objects.filter(project=inbox.organization.other).exists()
     assert Exemption.objects.get(pk=theirs.pk).revoked_at_us is None
 
@@ -129,6 +131,8 @@ def test_every_post_without_its_csrf_proof_is_refused(inbox: InboxScenario) -> N
 
 def test_reading_pages_changes_nothing(inbox: InboxScenario) -> None:
     urls = list_pages(inbox)
+    assert "1 exemption</a>\nnow skips approval" in page(inbox, "policies")
+    assert "Exemptions 1</a>" in page(inbox, "inbox")
     before = Entry.objects.count()
     for url, _ in urls:
         inbox.organization.client("administrator").get(url)
