@@ -8,7 +8,7 @@ first (put_dangers_first).
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from django.db.models import (
@@ -113,17 +113,25 @@ def _select_has_violations(project: UUID, since: int) -> Any:
 _HAS_VIOLATIONS: Final = CompiledQuerySet(_select_has_violations, project=UUID, since=int)
 
 
-def count_undecided_of_week(project: Project, state: str) -> int:
+class UndecidedOfWeek(NamedTuple):
+    """How many requests since a day ended before a decision."""
+
+    count: int
+    since_us: int
+
+
+def count_undecided_of_week(project: Project, state: str) -> UndecidedOfWeek:
     """Count the requests of one of UNDECIDED_LISTS that were made in 7 days, as the overview does.
 
     Today and the six days before. Counts expired gates that are not yet swept. At most two queries.
     """
     now = now_us()
     since = build_period(now, 7).since_us
-    return sum(
+    counts = [
         rows.filter(requested_at_us__gte=since, **{f"{ended}__gte": since}).count()
         for rows, ended in _undecided_queries(Gate.objects.filter(project=project), state, now)
-    )
+    ]
+    return UndecidedOfWeek(sum(counts), since)
 
 
 def load_inbox_page(

@@ -85,10 +85,9 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "since": str(waiting),
         "polls": state in ("pending", "mine") and request.GET.get("live") != "off",
         "list_query": _list_query(params | {"state": state}),
-        "undecided": state in inbox_queries.UNDECIDED_LISTS,
-        "undecided_of_week": inbox_queries.count_undecided_of_week(project, state)
+        "undecided": inbox_queries.count_undecided_of_week(project, state)
         if state in inbox_queries.UNDECIDED_LISTS
-        else 0,
+        else None,
         "exempting": exemptions.count_live_exemptions(project.id, now_us()),
         "violations": inbox_queries.load_recent_violations(project)
         if state == "pending" and inbox_queries.has_recent_violations(project)
