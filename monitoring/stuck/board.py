@@ -3,14 +3,18 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from django.db.models import QuerySet
+from django.urls import reverse
 
 from accounts.models import Agent, Project
 from approvals.models import Gate
 from display.effect_headline import Sentence
+from display.effect_table import EffectRow, annotate_calls, to_effect_rows
+from display.handles import parse_handle
 from ledger.models import Effect
 from monitoring.models import StuckEpisode
 from monitoring.stuck import episodes as stuck_episodes
@@ -62,6 +66,8 @@ CAUSES: Final = (
 )
 # A machine settles these, or the people whom a request asks already know of it.
 APART: Final = ("waiting", "settling")
+# Each item is shown once.
+IMPLIED_BY: Final = {"S2": "S7", "S3": "S5"}
 _CAUSE_BY_KEY: Final = {cause.key: cause for cause in CAUSES}
 _CAUSE_BY_RULE: Final = {cause.rule: cause.key for cause in reversed(CAUSES)}
 
@@ -79,6 +85,13 @@ class StuckRow:
     snoozed_because: str = ""
     given_up: bool = False  # the lease was released, or never existed
     found_us: int | None = None  # when a sweep first saw it
+    call: EffectRow | None = None  # S5: the call that a loop repeats
+
+    @property
+    def url(self) -> str:
+        """The address of the row among those with its cause."""
+        reason = self.reason
+        return f"{reverse('stuck')}?cause={self.cause}#{reason.rule}-{reason.subject}"
 
     @property
     def needs_somebody(self) -> bool:
@@ -171,8 +184,8 @@ def load_board(
     """Load the board of a project as of `now_us`.
 
     `owner_id` limits it to the rows of one user, `only` to one session. Five queries for any
-    number of stuck items, six with stops; one more if an agent is silent (S10), one more when the
-    cached limits have expired.
+    number of stuck items, six with stops; one more if an agent is silent (S10), one more if a
+    session loops, one more when the cached limits have expired.
     """
     if project.archive:  # no agent works in an archive
         return StuckBoard()
@@ -197,7 +210,60 @@ def load_board(
             continue
         is_shown = row.snoozed_until_us is None or row.snoozed_until_us <= now_us
         (board.rows if is_shown else board.snoozed).append(row)
+    _attach_calls(project.id, board.rows)
     return board
+
+
+def load_session_rows(session: Session) -> list[StuckRow]:
+    """Return the rows about a session itself, as the last sweep saw them, oldest first.
+
+    Rules about one effect or gate are left out. One query, two for a loop.
+    """
+    episodes = open_session_episodes(session.id).order_by("since_us", "id")
+    rows = [
+        StuckRow(
+            RuleResult(
+                episode.rule,
+                episode.subject,
+                "session",
+                episode.epoch,
+                episode.since_us,
+                [],
+                stuck_episodes.sentence_from_json(episode.says),
+            ),
+            session,
+            _CAUSE_BY_RULE[episode.rule],
+            found_us=episode.seen_us,
+        )
+        for episode in episodes
+    ]
+    present = {row.reason.rule for row in rows}
+    rows = [row for row in rows if IMPLIED_BY.get(row.reason.rule) not in present]
+    _attach_calls(session.project_id, rows)
+    return rows
+
+
+def open_session_episodes(session: Any) -> "QuerySet[StuckEpisode]":
+    """Query the open episodes about a session itself, an id or a reference to one."""
+    return StuckEpisode.objects.filter(session=session, cleared_us__isnull=True).exclude(
+        rule__in=stuck_episodes.PER_SUBJECT_RULES
+    )
+
+
+def _attach_calls(project: UUID, rows: Iterable[StuckRow]) -> None:
+    """Set `call` of each loop to the effect that its evidence names. One query for any loops."""
+    named: dict[int, list[StuckRow]] = {}
+    for row in rows:
+        parts = row.reason.says if row.reason.rule == "S5" else []
+        for part in parts:
+            handle = parse_handle(part) if isinstance(part, str) else None
+            if handle is not None:
+                named.setdefault(handle[1], []).append(row)
+    if named:
+        effects = Effect.objects.filter(project=project, opened_position__in=list(named))
+        for call in to_effect_rows(annotate_calls(effects)):
+            for row in named[call.effect.opened_position]:
+                row.call = call
 
 
 def load_board_row(
@@ -247,11 +313,9 @@ def _build_rows(
     }
     settling = {row.subject for row in episodes if row.rule == "S4" and not row.needs_person}
     for stuck in every:
-        # S7 implies S2, and S5 implies S3: each item is shown once.
         session_rules = {reason.rule for reason in stuck.reasons if reason.kind == "session"}
-        implied = {"S2" if "S7" in session_rules else "", "S3" if "S5" in session_rules else ""}
         for reason in stuck.reasons:
-            if reason.rule in implied:
+            if IMPLIED_BY.get(reason.rule) in session_rules:
                 continue
             lease, cause = stuck.seen.lease, _CAUSE_BY_RULE[reason.rule]
             if reason.rule == "S4" and reason.subject in settling:

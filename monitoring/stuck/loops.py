@@ -170,8 +170,14 @@ def _find_repeated_calls(session: UUID, limits: RuleLimits) -> Loop | None:
         session, same[-1].position, same[0].position
     ):
         return None
+    outcome, failure_reason, _reference = same[0].ending
     return Loop(
-        same[0].id, f"e_{same[0].position}", same[0].tool, calls=len(same), since_us=same[-1].at_us
+        same[0].id,
+        f"e_{same[0].position}",
+        same[0].tool,
+        calls=len(same),
+        ending=failure_reason or outcome,
+        since_us=same[-1].at_us,
     )
 
 

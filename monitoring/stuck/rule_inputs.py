@@ -62,6 +62,7 @@ class Loop:
     name: str = ""
     tool: str = ""
     calls: int = 0
+    ending: str = ""  # of each call: outcome or reason of the failure
     attempts: int = 0
     heartbeats: int = 0  # in the last 15 minutes, with one progress token
     since_us: int = 0

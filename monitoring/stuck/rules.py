@@ -314,6 +314,15 @@ def _unknown_outcome(seen: RuleInput, effect: EffectInput, now: int) -> RuleResu
     )
 
 
+_LOOP_ENDINGS: Final = {
+    "ok": ", each ended well",
+    "error": ", each ended with an error",
+    "timeout": ", each ran out of time",
+    "rejected": ", each was rejected",
+    "unknown": ", each with an unknown outcome",
+}
+
+
 def _looping(seen: RuleInput, loop: Loop, now: int, limits: RuleLimits) -> RuleResult:
     terms = [_status_term(seen, "running", "waiting")]
     if loop.attempts >= limits.loop_attempts:
@@ -339,7 +348,9 @@ def _looping(seen: RuleInput, loop: Loop, now: int, limits: RuleLimits) -> RuleR
             f"at least {limits.loop_calls}",
             many,
         )
-        says = [f"{loop.calls} equal calls with equal results, the first ", Moment(loop.since_us)]
+        # The newest call by its handle only: its arguments stay in its plan, which can be erased.
+        ending = _LOOP_ENDINGS.get(loop.ending, "")
+        says = [f"{loop.calls} equal calls with equal results{ending}; newest: ", loop.name]
     return RuleResult(
         "S5", seen.id, "session", seen.epoch, loop.since_us, [*terms, term], says, loop.tool
     )

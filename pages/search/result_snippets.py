@@ -26,9 +26,7 @@ def query_terms(compiled: CompiledQuery) -> list[SearchTerm]:
 
 def list_words(query: Query) -> list[TextWords]:
     """Return the words without a field that a query requires, of effects or of related rows."""
-    return [
-        words for node in compiler.top_level_conditions(query) for words in _find_words(node)
-    ]
+    return [words for node in compiler.top_level_conditions(query) for words in _find_words(node)]
 
 
 def _find_words(node: Node) -> Iterator[TextWords]:

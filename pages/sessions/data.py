@@ -33,6 +33,7 @@ from journal.models import Entry
 from ledger import same_calls
 from ledger.models import Effect
 from ledger.partial_indexes import IS_A_CLAIM
+from monitoring.stuck import board
 from pages.incidents import data
 from recovery import liveness
 from recovery.detectors import detectors
@@ -68,6 +69,7 @@ def load_session_for_page(project: Project, session_id: UUID) -> Session | None:
     `not_compared`: whether the duplicate index has not read all of its effects.
     `has_claims`: whether agents without the right to report for it did so.
     `named`: whether the same call of another session is linked with one of its effects.
+    `is_stuck`: whether a stuck rule other than of one effect or gate holds for the session.
     """
     rows: list[Session] = _SESSION.rows(project=project.id, session=session_id)
     for row in rows:
@@ -100,6 +102,7 @@ def _session_query(project: UUID, session: UUID) -> "QuerySet[Session]":
         "named": same_calls.has_same_call(**same_calls.OF_SESSION),
         **duplicate_index.annotate_repeats(),
         "not_compared": duplicate_index.is_unindexed_condition("session"),
+        "is_stuck": Exists(board.open_session_episodes(OuterRef("id"))),
     }
     return joined.annotate(**read)
 

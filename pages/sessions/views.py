@@ -18,6 +18,7 @@ from investigation import repeated_calls
 from investigation.bundles import imported_gates
 from journal import sent_meta
 from ledger import stops as ledger_stops
+from monitoring.stuck import board
 from pages.history import views
 from pages.incidents import data
 from pages.sessions import data as sessions_data
@@ -124,6 +125,7 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
         **shown_timeline,
         **build_drawing_context(request, row, shown_timeline, now),
         "resume": answer,
+        "stuck_rows": board.load_session_rows(row) if row.is_stuck and not answer.ended else [],
         "controls": detectors.active_findings(row, now, handoff)
         if row.controls_fired or handoff
         else [],

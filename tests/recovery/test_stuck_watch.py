@@ -14,6 +14,7 @@ from django.db import transaction
 from db.clock import now_us
 from journal import erasures
 from journal.models import Entry, Outbox
+from ledger.models import Effect
 from monitoring.models import StuckEpisode
 from monitoring.stuck import sweeper
 from notifications import message_text
@@ -268,8 +269,13 @@ def test_an_unknown_outcome_is_stuck_and_shows_who_can_resolve_it(
     assert open_rules() == {}
 
 
+def read_words(page: str) -> str:
+    """Return the text of a page without its markup."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
 def test_five_equal_calls_are_a_loop_unless_a_decision_is_between_them(
-    worker: Caller,
+    organization: Organization, worker: Caller
 ) -> None:
     def calls(session: dict[str, Any], start: int, number: int, result: Any = "red") -> None:
         for n in range(start, start + number):
@@ -290,7 +296,29 @@ def test_five_equal_calls_are_a_loop_unless_a_decision_is_between_them(
         str(row.session_id) for row in StuckEpisode.objects.filter(raised_us__isnull=False)
     ] == [looping["id"]]
     (row,) = StuckEpisode.objects.all()
-    assert (row.rule, row.says[0]) == ("S5", "5 equal calls with equal results, the first ")
+    newest = Effect.objects.get(session=looping["id"], effect_key="e-4")
+    says = "5 equal calls with equal results, each ended well; newest: "
+    assert (row.rule, *row.says[:2]) == ("S5", says, str(newest))
+    # Board and session name the call and its outcome; arguments are read from the plan.
+    board, busy_page, page = (
+        organization.client("viewer").get(url).content.decode()
+        for url in ("/stuck/", f"/sessions/{busy['id']}/", f"/sessions/{looping['id']}/")
+    )
+    named = "ci.run 1 : 5 equal calls with equal results, each ended well"
+    assert named in read_words(board)
+    assert f'id="S5-{looping["id"]}"' in board
+    top = page.partition("Can it resume safely?")[0]
+    assert "Looping: retrying without progress" in top
+    assert named in read_words(top)
+    assert f'/stuck/?cause=looping#S5-{looping["id"]}"' in top
+    assert "Looping:" not in busy_page
+    assert newest.plan_position is not None
+    with transaction.atomic():
+        erasures.erase_body(
+            newest.project_id, newest.plan_position, reason="t", actor="t", now_us=now_us()
+        )
+    page = organization.client("viewer").get(f"/sessions/{looping['id']}/").content.decode()
+    assert "ci.run : 5 equal calls" in read_words(page)
     worker.acknowledge(run_effect(worker, looping, "e-9", arguments={"job": 2}), result="green")
     sweep()
     assert open_rules() == {}
