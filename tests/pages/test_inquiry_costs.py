@@ -73,7 +73,8 @@ def pages(sample: SampleIds) -> list[str]:
         "/search/?q=key:ok+permission:used",
         "/search/?q=event",
         "/search/?q=session+agent:deploy-7+|+group+status,agent",
-        "/search/jump/?id=99999999",
+        "/search/jump/?id=e_99999999",
+        "/search/?q=99999999",  # a number is looked up as an ID too
         "/search/jump/?id=00000000-0000-4000-8000-000000000000",
         f"/search/jump/?id={'0' * 64}",
     ]
