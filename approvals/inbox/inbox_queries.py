@@ -116,7 +116,7 @@ _HAS_VIOLATIONS: Final = CompiledQuerySet(_select_has_violations, project=UUID, 
 class UndecidedOfWeek(NamedTuple):
     """How many requests since a day ended before a decision."""
 
-    count: int
+    requests: int
     since_us: int
 
 
