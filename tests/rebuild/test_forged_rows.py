@@ -27,86 +27,50 @@ class Forgery(NamedTuple):
 
 _ID: Final = "'7f3a0000000080008000000000000001'"
 _DONE: Final = "(SELECT id FROM ledger_effect WHERE effect_key = 'done')"
+# Rows of different tables and columns are forged together: each check reads the whole journal.
 FORGERIES: Final = (
     Forgery(
-        ("UPDATE ledger_effect SET outcome = 'error' WHERE effect_key = 'done'",),
-        {("changed", "ledger_effect", "outcome")},
-    ),
-    Forgery(
-        ("UPDATE ledger_effect SET state = 'superseded', outcome = '' WHERE effect_key = 'held'",),
-        {("changed", "ledger_effect", "state")},
-    ),
-    Forgery(  # it ran without permission; everything about it is changed to hide that
         (
+            "UPDATE ledger_effect SET outcome = 'error', attempt_count = 3"
+            " WHERE effect_key = 'done'",
+            "UPDATE ledger_effect SET tool = 'file.read' WHERE effect_key = 'denied'",
+            # it ran without permission; everything about it is changed to hide that
             "UPDATE ledger_effect SET permission = 'observed', violates = FALSE"
             " WHERE effect_key = 'ran'",
             "UPDATE ledger_attempt SET permission = 'observed'"
             " WHERE effect_id = (SELECT id FROM ledger_effect WHERE effect_key = 'ran')",
-        ),
-        {
-            ("changed", "ledger_effect", "permission"),
-            ("changed", "ledger_effect", "violates"),
-            ("changed", "ledger_attempt", "permission"),
-        },
-    ),
-    Forgery(
-        ("UPDATE ledger_effect SET tool = 'file.read' WHERE effect_key = 'denied'",),
-        {("changed", "ledger_effect", "tool")},
-    ),
-    Forgery(
-        ("UPDATE ledger_effect SET attempt_count = 3 WHERE effect_key = 'done'",),
-        {("changed", "ledger_effect", "attempt_count")},
-    ),
-    Forgery(
-        (f"DELETE FROM ledger_attempt WHERE effect_id = {_DONE}",),
-        {("missing", "ledger_attempt", "")},
-    ),
-    Forgery(
-        (
-            "INSERT INTO ledger_attempt (project_id, effect_id, number, remote_key, permission,"
-            " verdict_row, process, lane, is_open, replaced, outcome, failure_reason,"
-            " external_reference, dispatch_key, dispatched_mark, acknowledged_mark, failed_mark)"
-            " SELECT project_id, effect_id, 2, 'gbk-2', permission, '', '', lane, FALSE, FALSE,"
-            " outcome, '', '', '', dispatched_mark, acknowledged_mark, ''"
-            f" FROM ledger_attempt WHERE effect_id = {_DONE}",
-        ),
-        {("added", "ledger_attempt", "")},
-    ),
-    Forgery(  # a no becomes a yes
-        (
+            # a no becomes a yes
             "UPDATE approvals_gate SET status = 'approved', ended_at_us = NULL,"
             " permission_until_us = decided_at_us + valid_for_s * 1000000"
             " WHERE status = 'denied'",
             "UPDATE approvals_vote SET answer = 'approve' WHERE answer = 'deny'",
+            # two people must approve; the gate's terms now say that one is enough
+            "UPDATE approvals_gate SET minimum = 1, step_up = 'none' WHERE tool = 'deploy'",
+            "UPDATE agent_sessions_session SET status = 'failed', owner_id = NULL"
+            " WHERE key = 's-1'",
         ),
         {
+            ("changed", "ledger_effect", "outcome"),
+            ("changed", "ledger_effect", "attempt_count"),
+            ("changed", "ledger_effect", "tool"),
+            ("changed", "ledger_effect", "permission"),
+            ("changed", "ledger_effect", "violates"),
+            ("changed", "ledger_attempt", "permission"),
             ("changed", "approvals_gate", "status"),
             ("changed", "approvals_gate", "ended_at_us"),
             ("changed", "approvals_gate", "permission_until_us"),
             ("changed", "approvals_vote", "answer"),
-        },
-    ),
-    Forgery(
-        ("DELETE FROM approvals_vote WHERE answer = 'deny'",),
-        {("missing", "approvals_vote", "")},
-    ),
-    Forgery(  # two people must approve; the gate's terms now say that one is enough
-        ("UPDATE approvals_gate SET minimum = 1, step_up = 'none' WHERE tool = 'deploy'",),
-        {("changed", "approvals_gate", "minimum")},
-    ),
-    Forgery(
-        ("UPDATE approvals_gate SET agent_owner_id = NULL WHERE tool = 'deploy'",),
-        {("changed", "approvals_gate", "agent_owner_id")},
-    ),
-    Forgery(
-        ("UPDATE agent_sessions_session SET status = 'failed', owner_id = NULL WHERE key = 's-1'",),
-        {
+            ("changed", "approvals_gate", "minimum"),
             ("changed", "agent_sessions_session", "status"),
             ("changed", "agent_sessions_session", "owner_id"),
         },
     ),
     Forgery(
         (
+            "UPDATE ledger_effect SET state = 'superseded', outcome = '' WHERE effect_key = 'held'",
+            f"DELETE FROM ledger_attempt WHERE effect_id = {_DONE}",
+            "DELETE FROM approvals_vote WHERE answer = 'deny'",
+            "UPDATE approvals_gate SET agent_owner_id = NULL WHERE tool = 'deploy'",
             "UPDATE agent_sessions_task SET state = 'failed' WHERE key = 'build'",
             "DELETE FROM agent_sessions_item WHERE key = 'linux'",
             "UPDATE agent_sessions_handoff SET size = 1",
@@ -117,6 +81,10 @@ FORGERIES: Final = (
             "DELETE FROM agent_sessions_checkpoint",
         ),
         {
+            ("changed", "ledger_effect", "state"),
+            ("missing", "ledger_attempt", ""),
+            ("missing", "approvals_vote", ""),
+            ("changed", "approvals_gate", "agent_owner_id"),
             ("changed", "agent_sessions_task", "state"),
             ("missing", "agent_sessions_item", ""),
             ("changed", "agent_sessions_handoff", "size"),
@@ -127,8 +95,20 @@ FORGERIES: Final = (
             ("missing", "agent_sessions_checkpoint", ""),
         },
     ),
-    Forgery(  # a lease of another process that took it over, and a message that was never read
+    Forgery(
         (
+            "INSERT INTO ledger_attempt (project_id, effect_id, number, remote_key, permission,"
+            " verdict_row, process, lane, is_open, replaced, outcome, failure_reason,"
+            " external_reference, dispatch_key, dispatched_mark, acknowledged_mark, failed_mark)"
+            " SELECT project_id, effect_id, 2, 'gbk-2', permission, '', '', lane, FALSE, FALSE,"
+            " outcome, '', '', '', dispatched_mark, acknowledged_mark, ''"
+            f" FROM ledger_attempt WHERE effect_id = {_DONE}",
+            "INSERT INTO agent_sessions_task (id, project_id, session_id, key, title, state,"
+            " priority, worker, branch_label, opened_position, created_at_us, updated_at_us,"
+            " created_mark, field_history, done_mark, version)"
+            f" SELECT {_ID}, project_id, session_id, 'forged', '', 'pending', 0, '', '', 1, 1, 1,"
+            " '', '{}', '', 1 FROM agent_sessions_task WHERE key = 'build'",
+            # a lease of another process that took it over, and a message that was never read
             "UPDATE agent_sessions_lease SET process = 'p-9', epoch = 7, takeovers = 6",
             "UPDATE agent_sessions_message SET from_agent_id = NULL WHERE recipient_id IS NULL",
             "UPDATE agent_sessions_message SET read_at_us = NULL WHERE recipient_id IS NOT NULL",
@@ -137,6 +117,8 @@ FORGERIES: Final = (
             " paced_from_us = NULL, paced_until_us = NULL",
         ),
         {
+            ("added", "ledger_attempt", ""),
+            ("added", "agent_sessions_task", ""),
             ("changed", "agent_sessions_lease", "process"),
             ("changed", "agent_sessions_lease", "epoch"),
             ("changed", "agent_sessions_lease", "takeovers"),
@@ -164,16 +146,6 @@ FORGERIES: Final = (
             )
         ),
         {("missing", check.table, "") for check in list_row_checks("session")},
-    ),
-    Forgery(
-        (
-            "INSERT INTO agent_sessions_task (id, project_id, session_id, key, title, state,"
-            " priority, worker, branch_label, opened_position, created_at_us, updated_at_us,"
-            " created_mark, field_history, done_mark, version)"
-            f" SELECT {_ID}, project_id, session_id, 'forged', '', 'pending', 0, '', '', 1, 1, 1,"
-            " '', '{}', '', 1 FROM agent_sessions_task WHERE key = 'build'",
-        ),
-        {("added", "agent_sessions_task", "")},
     ),
 )
 

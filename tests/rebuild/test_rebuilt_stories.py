@@ -66,7 +66,7 @@ def test_no_row_of_a_story_differs_from_the_journal(machine: type[RebuildMachine
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=count_examples(15, 60),
+            max_examples=count_examples(5, 60),
             stateful_step_count=15,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],
