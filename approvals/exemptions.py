@@ -32,6 +32,7 @@ from approvals.models import Activation, Exemption, ExemptionVote
 from approvals.policies.engine import ExemptionRequirement, PolicyInput, compile_ref_check
 from approvals.voting.quorum import GRANTING_ROLES
 from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
 from db.row_changes import RowChange, write_row_changes
@@ -328,7 +329,7 @@ def find_exemption(
     suspension: ExemptionRequirement = ExemptionRequirement(),  # noqa: B008  # immutable
     only: UUID | None = None,
 ) -> Exemption | None:
-    """Return the exemption that suspends approval for `agent`, or None. Two queries.
+    """Return the exemption that suspends approval for `agent`, or None. One query if none is live.
 
     Of several, the one that ends first. `asking_rules` are the ids of all rules that ask
     (`PolicyDecision.asking`); the exemption must cover each. An empty id means unmatched effects.
@@ -339,12 +340,14 @@ def find_exemption(
     rules = [asking_rules] if isinstance(asking_rules, str) else list(asking_rules)
     if not rules or not suspension.allowed:
         return None
+    at = now_us() if at_us is None else at_us
+    # Most plans meet none: counting the votes takes longer than the rest of the plan's policy.
+    if not _UNEXPIRED.rows(project=project, at=at):
+        return None
     disinterested = _valid_votes().exclude(
         _has_interest(policy_input.risk, session, agent, retried_effect)
     )
-    candidates = _live_exemptions(project, now_us() if at_us is None else at_us).annotate(
-        disinterested=_count_votes(disinterested)
-    )
+    candidates = _live_exemptions(project, at).annotate(disinterested=_count_votes(disinterested))
     candidates = candidates.filter(
         Q(session__isnull=True) | Q(session=session), disinterested__gte=suspension.minimum
     )
@@ -553,6 +556,15 @@ def _live_exemptions(project: UUID, at_us: int) -> "QuerySet[Exemption]":
     return _granted_exemptions().filter(
         project=project, revoked_at_us__isnull=True, ends_at_us__gt=at_us
     )
+
+
+def _select_unexpired(project: UUID, at: int) -> "QuerySet[Exemption, Any]":
+    """Select one exemption that is not over; whether it is granted is not compared."""
+    rows = Exemption.objects.filter(project=project, revoked_at_us__isnull=True, ends_at_us__gt=at)
+    return rows.values_list("id", flat=True)[:1]
+
+
+_UNEXPIRED: Final = CompiledQuerySet(_select_unexpired, project=UUID, at=int)
 
 
 def _covers_all(glob: str, values: Sequence[str]) -> bool:
