@@ -4,12 +4,15 @@ docs/decisions/0038-matrices.md says what runs when, and why.
 """
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice, permutations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
+
+T = TypeVar("T")
 
 # tests/run_suite.py sets it for `make test-matrices`.
 IN_FULL: Final = bool(os.environ.get("TESTS_MATRICES"))
@@ -53,6 +56,15 @@ def keep_core(
         )
         for case, in_core in zip(every, core, strict=True)
     ]
+
+
+def keep_orders(facts: Iterable[T]) -> Iterator[tuple[T, ...]]:
+    """Return the orders of some facts: all with `make test-matrices`, else every fifth.
+
+    A test of them has the mark `deepened`. Every fifth, since five divides none of 2, 6 and 24: each
+    pair of the last four facts occurs in either order.
+    """
+    return islice(permutations(facts), 0, None, 1 if IN_FULL else 5)
 
 
 def count_examples(core: int, full: int) -> int:

@@ -18,7 +18,7 @@ from tests.config.cluster import Cluster, cluster
 from tests.config.server import ROOT, Server, serve
 
 RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
-WRITERS, WRITTEN = 3, 15
+WRITERS, WRITTEN = 3, 6
 PLAN = {"tool": "file.edit"}
 RULING_ROW = """
 SELECT g.status, e.permission, (SELECT count(*) FROM approvals_vote v WHERE v.gate_id = g.id),

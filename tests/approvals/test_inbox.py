@@ -11,6 +11,7 @@ from db.clock import now_us
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_queries import multiply
+from tests.matrices import keep_core
 from tests.rows_with_entries import change_gates
 from web.templatetags.gatebook import moment
 
@@ -288,7 +289,8 @@ def test_a_request_too_long_for_a_glance_is_never_in_a_batch(
 
 
 @pytest.mark.parametrize(
-    "value", ["\0", "x" * 5000, "'; DROP TABLE", "１-１", "-1-1", "9" * 40, "\u202e"]
+    "value",
+    keep_core(["\0", "x" * 5000, "'; DROP TABLE", "１-１", "-1-1", "9" * 40, "\u202e"], one_in=3),
 )
 def test_any_query_string_is_answered(
     inbox: InboxScenario, gate: Gate, rita: Reviewer, value: str

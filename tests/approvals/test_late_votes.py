@@ -5,7 +5,7 @@ differ; the violations of an agent and the basis of the next attempt may not.
 """
 
 from collections.abc import Callable
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from journal.models import Entry
 from ledger.models import Attempt, Tool
 from ledger.tools import cache
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.matrices import keep_core
 from tests.rows_with_entries import change_tools
 
 pytestmark = pytest.mark.django_db
@@ -103,10 +104,22 @@ def outcome(inbox: InboxScenario, planned: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "tool_class",
-    ["idempotent", "idempotency_key", "transactional", "probeable", "compensable", "opaque"],
+    ("together", "tool_class"),
+    keep_core(
+        product(
+            [True, False],
+            [
+                "idempotent",
+                "idempotency_key",
+                "transactional",
+                "probeable",
+                "compensable",
+                "opaque",
+            ],
+        ),
+        [(True, "idempotent"), (True, "probeable"), (False, "idempotency_key"), (False, "opaque")],
+    ),
 )
-@pytest.mark.parametrize("together", [True, False])
 def test_planned_again_after_a_first_that_happened_and_a_second_unknown(
     inbox: InboxScenario, tool_class: str, together: bool
 ) -> None:

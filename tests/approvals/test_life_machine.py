@@ -399,7 +399,7 @@ def test_permission_gates_attempts_and_the_journal_agree_after_every_step(life: 
     run_state_machine_as_test(
         life,
         settings=settings(
-            max_examples=count_examples(5, 12),
+            max_examples=count_examples(3, 12),
             stateful_step_count=12,
             deadline=None,
             phases=[Phase.explicit, Phase.reuse, Phase.generate],

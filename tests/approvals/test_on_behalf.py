@@ -275,7 +275,7 @@ PARTS: Final = ("requester", "session_owner", "agent_owner", "nobody", "nobody e
     ("role", "minimum"),
     keep_core(
         product(ROLES, (1, 2, 3)),
-        [("viewer", 1), ("reviewer", 2), ("operator", 3), ("administrator", 1)],
+        [("viewer", 3), ("reviewer", 2), ("administrator", 1)],
     ),
 )
 def test_truth_table_of_quorum_distinctness_and_role(

@@ -21,6 +21,7 @@ from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_deadlocks import BLOCKED, statement
 from tests.approvals.test_races import inbox
 from tests.journal.committed import committed, together
+from tests.matrices import keep_core
 from tests.sessions.command_factories import origin
 
 __all__ = ["committed", "inbox"]
@@ -119,7 +120,7 @@ def connect_again(inbox: InboxScenario) -> Caller:
     return Caller(inbox.agent.token, app=inbox.agent.client._transport.app)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("per", ["agent", "tool", "project"])
+@pytest.mark.parametrize("per", keep_core(["agent", "tool", "project"], ["agent", "project"]))
 def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(
     inbox: InboxScenario, per: str
 ) -> None:

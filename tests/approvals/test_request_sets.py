@@ -26,6 +26,7 @@ from tests.approvals.test_inbox_batch import (
     typed,
 )
 from tests.approvals.test_inbox_queries import multiply
+from tests.config.row_snapshot import Kept
 from tests.rows_with_entries import change_gates
 
 STAGING, PRODUCTION = "staging-eu-2", "prod-eu-1"
@@ -39,8 +40,15 @@ def clean(inbox: InboxScenario, key: str, cluster: str = STAGING, **fields: Any)
 @pytest.fixture
 def volumes(inbox: InboxScenario) -> list[Gate]:
     """Five requests alike, and one in production as the last."""
+    return _VOLUMES.again(lambda: _plan_volumes(inbox))
+
+
+def _plan_volumes(inbox: InboxScenario) -> list[Gate]:
     inbox.declare("close", "reversible")
     return [*(clean(inbox, f"v-{n}") for n in range(5)), clean(inbox, "v-9", PRODUCTION)]
+
+
+_VOLUMES = Kept[list[Gate]](for_s=120)
 
 
 def post(rita: Reviewer, **fields: Any) -> Any:

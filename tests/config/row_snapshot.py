@@ -2,7 +2,8 @@
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -10,6 +11,7 @@ from django.apps import apps
 from django.conf import settings
 from django.db import connection, transaction
 
+from db.triggers import suspend_triggers
 from display import access_log
 from journal.models import Entry
 from ledger.tools import cache
@@ -29,11 +31,12 @@ class Kept(Generic[Made]):
 
     It is restored on the same rows every time, or made by its verbs where the journal has other
     entries. Every test rolls it back. After `for_s` seconds it is made again: dispatches have
-    deadlines, and pages show ages.
+    deadlines, and pages show ages. Triggers of the tables `unguarded` do not see the rows: they
+    accept a row only in its first state.
     """
 
-    def __init__(self, for_s: float = float("inf")) -> None:
-        self._for_s = for_s
+    def __init__(self, for_s: float = float("inf"), *, unguarded: Collection[str] = ()) -> None:
+        self._for_s, self._unguarded = for_s, unguarded
         self._until = 0.0
         self._entries = 0  # before the snapshot
         self._added: Rows = {}
@@ -47,7 +50,8 @@ class Kept(Generic[Made]):
             return self._make(make)
         if Entry.objects.count() != self._entries:
             return make()
-        with transaction.atomic():  # foreign keys hold only after all rows are inserted
+        guards = suspend_triggers(connection, self._unguarded) if self._unguarded else nullcontext()
+        with transaction.atomic(), guards:  # references hold only after all rows are inserted
             # Rows that decide are accepted only after their entries, and marks of passwords only
             # after these.
             for table in _FIRST:

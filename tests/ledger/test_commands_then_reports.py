@@ -10,6 +10,7 @@ from ledger.models import Attempt
 from tests.api.api_client import Caller
 from tests.ledger.fact_strategies import Said
 from tests.ledger.test_convergence import post, stored, undone
+from tests.matrices import keep_core
 
 pytestmark = pytest.mark.django_db
 LATE = Said("a", "e-1", "effect.acknowledged", fields={"outcome": "ok"})
@@ -30,7 +31,10 @@ def rejected_and_planned_again(agent: Caller) -> dict[str, Any]:
     return agent.plan(session="s")
 
 
-@pytest.mark.parametrize("reports", [SECOND[:1], SECOND[1:2], SECOND[2:], SECOND[::2], SECOND[:2]])
+@pytest.mark.parametrize(
+    "reports",
+    keep_core([SECOND[:1], SECOND[1:2], SECOND[2:], SECOND[::2], SECOND[:2]], one_in=2),
+)
 def test_the_next_attempt_uses_its_permission_even_if_the_last_one_succeeded(
     agent: Caller, reports: list[Said]
 ) -> None:

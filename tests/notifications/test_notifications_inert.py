@@ -22,6 +22,7 @@ from notifications.message_text import NotificationItem, OutgoingMessage
 from notifications.models import NotificationChannel
 from tests.api.api_client import new_key
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.matrices import keep_core
 
 pytestmark = pytest.mark.django_db
 WORDS: Final = (
@@ -119,7 +120,7 @@ def stories(inbox: InboxScenario, gate: Gate) -> list[NotificationItem]:
     return items
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", keep_core(WORDS, one_in=2))
 def test_no_text_of_an_agent_is_live_in_any_notification(inbox: InboxScenario, word: str) -> None:
     planned = inbox.plan(
         tool=word, target={"repository": word, "ref": "main", "environment": word, "resource": word}

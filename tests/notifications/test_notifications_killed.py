@@ -271,6 +271,7 @@ def test_a_stuck_session_is_notified_once_though_sweep_and_sender_are_killed(
     assert {body["session"] for _, _, body in receiver.received} == {session}
 
 
+@pytest.mark.matrix_on_postgresql
 @pytest.mark.parametrize("newcomers", [0, 1])
 def test_a_repeated_digest_keeps_its_key_unless_it_has_more_items(
     inbox: InboxScenario, settings: Settings, monkeypatch: pytest.MonkeyPatch, newcomers: int
