@@ -1,7 +1,5 @@
 """Agents of several kinds wait for people while Gatebook or they restart: each acts once."""
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,22 +10,21 @@ import pytest
 
 from tests.api.api_client import Caller
 from tests.approvals.reviewer_process import People
-from tests.config.server import ROOT, Server, serve
+from tests.config.server import ROOT, Copy, Server, serve
 
 RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 AGENTS = Path(__file__).parent / "agents"
-WITHIN_S = 300
 
 
 @dataclass
 class Agent:
     """A running agent; it prints the ids of effect and gate before it waits."""
 
-    process: "subprocess.Popen[str]"
+    process: Copy
     things: list[tuple[str, str]] = field(default_factory=list)
+    is_over: bool = False
 
     def line(self) -> str:
-        assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def waits(self, number: int = 1) -> list[str]:
@@ -38,13 +35,16 @@ class Agent:
         return [gate for _, gate in self.things]
 
     def killed(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        if not self.is_over:
+            self.process.kill()
+            self.process.ended()
+            self.is_over = True
 
     def ended(self) -> list[str]:
         """The words that the agent printed before it ended."""
-        output, _ = self.process.communicate(timeout=WITHIN_S)
-        assert self.process.returncode == 0
+        status, output = self.process.ended()
+        self.is_over = True
+        assert status == 0
         return output.split()
 
 
@@ -60,17 +60,9 @@ class Stage:
     stack: ExitStack
 
     def agent(self, program: str, *arguments: str) -> Agent:
-        command = [
-            sys.executable,
-            str(AGENTS / f"{program}.py"),
-            self.server.url,
-            self.token,
-            str(self.world),
-        ]
-        process = subprocess.Popen(
-            [*command, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-        agent = Agent(process)
+        code = (AGENTS / f"{program}.py").read_text()
+        own = (self.server.url, self.token, str(self.world))
+        agent = Agent(Copy(self.server.shell, code, *own, *arguments))
         self.stack.callback(agent.killed)
         return agent
 
@@ -83,6 +75,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with serve(folder, GATEBOOK_THREADS="64") as server:
         server.manage("load_tools", str(ROOT / "evaluation" / "demo_tools.yaml"))
         server.manage("load_policies", str(rules), "--activate", "enforce")
+        server.run("import asyncio, http.client, httpx")  # once for all agents
         with People(server) as people, ExitStack() as stack:
             yield Stage(server, people, server.token(), folder / "world", stack)
 
