@@ -20,6 +20,7 @@ from ledger.models import Effect
 from sessions.models import Artifact, Session, Task
 from tests.api.api_client import Caller, code
 from tests.approvals.factories import gate_of
+from tests.config.row_snapshot import Kept
 
 pytestmark = pytest.mark.once
 
@@ -83,6 +84,13 @@ OF_THE_MOMENT = {"/search", "/sessions/{session}/resume", "/effects/{effect}/ver
 @pytest.fixture
 def ids(agent: Caller) -> dict[str, str]:
     """Return the id of one stored object of each kind in the project of `agent`."""
+    return _IDS.again(lambda: make_ids(agent))
+
+
+_IDS = Kept[dict[str, str]](for_s=120)
+
+
+def make_ids(agent: Caller) -> dict[str, str]:
     session = agent.session("s-1")
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
     artifact = agent.post("/artifacts", BODIES["/artifacts"]).json()
@@ -199,7 +207,7 @@ WITH_AN_ID = [operation for operation in OPERATIONS if "{" in operation[1]]
 
 @pytest.mark.parametrize(("method", "path"), WITH_AN_ID)
 def test_an_object_of_another_project_is_not_found(
-    agent: Caller, stranger: Caller, ids: dict[str, str], method: str, path: str
+    agent: Caller, ids: dict[str, str], stranger: Caller, method: str, path: str
 ) -> None:
     def state() -> list[Any]:
         return [

@@ -20,7 +20,7 @@ from tests.api.api_client import Caller, code, new_key
 from tests.api.fuzz_strict import HOSTILE
 from tests.approvals.factories import gate_of
 from tests.config.row_snapshot import Kept
-from tests.matrices import count_examples
+from tests.matrices import count_examples, keep_core
 
 COMMANDS = [
     endpoint.path
@@ -96,7 +96,7 @@ def rows() -> tuple[Any, ...]:
 
 
 @pytest.mark.once  # refused before any database query
-@pytest.mark.parametrize("path", COMMANDS)
+@pytest.mark.parametrize("path", keep_core(COMMANDS, one_in=4))
 def test_no_body_of_the_corpus_passes_an_endpoint_for_commands(
     agent: Caller, ids: dict[str, str], path: str
 ) -> None:

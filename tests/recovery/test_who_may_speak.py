@@ -66,6 +66,18 @@ CASES: Final = [
     for lease, standing in zip(LEASES, row, strict=True)
     if standing != "-"
 ]
+# Every relation, and every standing of the agents that may have one.
+CORE: Final = [
+    ("own", "own"),
+    ("own", "other"),
+    ("mate", "own"),
+    ("mate", "expired"),
+    ("holder", "other"),
+    ("holder without epoch", "other"),
+    ("stale holder", "expired"),
+    ("stranger", "none"),
+    ("importer", "none"),
+]
 # An agent that lost the lease still answers for its own attempts, as late evidence. "begun" belongs
 # to the own agent.
 ANSWERS: Final = ("acknowledge", "fail", "probe")
@@ -285,9 +297,7 @@ def build(inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bui
         yield lambda relation, lease: World(inbox, stack, lease, relation)
 
 
-@pytest.mark.parametrize(
-    ("relation", "lease"), keep_core(CASES, one_in=5, mark=pytest.mark.matrix_on_postgresql)
-)
+@pytest.mark.parametrize(("relation", "lease"), keep_core(CASES, CORE))
 def test_commands_and_reports_count_only_from_agents_that_may_write(
     build: Build, relation: str, lease: str
 ) -> None:
