@@ -16,10 +16,11 @@ import pytest
 
 from tests.api.api_client import Caller, code, new_key
 from tests.config.server import Server, serve
+from tests.matrices import IN_FULL
 
 pytestmark = pytest.mark.django_db  # on both databases, through the server
 
-ROUNDS = 2
+ROUNDS = 2 if IN_FULL else 1
 CLIENTS = 6
 ENOUGH = 60  # answers in a round, before it is cut short
 
@@ -211,6 +212,7 @@ def check_journal(server: Server) -> list[str]:
     return ids
 
 
+@pytest.mark.deepened
 def test_what_was_acknowledged_is_stored_exactly_once(server_process: Server, token: str) -> None:
     agent = Caller(token, address=server_process.url)
     agent.session("commands")
@@ -264,9 +266,7 @@ def test_what_was_acknowledged_is_stored_exactly_once(server_process: Server, to
     assert stored <= set(after) <= stored | {item for sent in unanswered for item in sent.ids}
 
 
-def test_acknowledged_artifact_bytes_are_complete_after_a_crash(
-    server_process: Server, token: str
-) -> None:
+def test_artifact_bytes_and_a_dispatch_survive_a_crash(server_process: Server, token: str) -> None:
     agent = Caller(token, address=server_process.url)
     agent.session("commands")
     kept: list[tuple[str, bytes]] = []
@@ -275,6 +275,14 @@ def test_acknowledged_artifact_bytes_are_complete_after_a_crash(
         uploads(worker)
         kept.append((worker.log[-1].path, worker.log[-1].body))
 
+    plan = {
+        "session": "commands",
+        "effect_key": new_key(),
+        "tool": "t",
+        "arguments": {"n": new_key()},
+    }
+    effect, key = agent.post("/effects", plan).json(), new_key()
+    granted = agent.dispatch(effect, "the process before", key)
     workers = [Worker(server_process, token, f"u{n}", upload) for n in range(3)]
     for worker in workers:
         worker.start()
@@ -292,23 +300,7 @@ def test_acknowledged_artifact_bytes_are_complete_after_a_crash(
         if file.is_file() and not file.name.startswith(".incoming-"):
             assert hashlib.sha256(file.read_bytes()).hexdigest() == file.name
     check_journal(server_process)
-
-
-def test_a_dispatch_is_not_granted_again_to_another_process(
-    server_process: Server, token: str
-) -> None:
-    agent = Caller(token, address=server_process.url)
-    agent.session("commands")
-    plan = {
-        "session": "commands",
-        "effect_key": new_key(),
-        "tool": "t",
-        "arguments": {"n": new_key()},
-    }
-    effect, key = agent.post("/effects", plan).json(), new_key()
-    granted = agent.dispatch(effect, "the process before", key)
-    server_process.kill()
-    server_process.start()
+    # The dispatch is not granted again to another process.
     path = f"/effects/{effect['id']}/dispatch"
     body = {"intent_digest": effect["intent_digest"]}
     for other_key in (key, new_key()):

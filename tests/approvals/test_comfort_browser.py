@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.approvals.live_fixture import LiveInbox, touch, watched
+
+pytestmark = pytest.mark.browser
 
 FAKE = """
 window.shown = [];
