@@ -53,10 +53,17 @@ def test_facts_clock_and_answers_are_above_the_fold(
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", keep_core([390, 1280], [1280]))
+@pytest.mark.parametrize(
+    ("width", "one_in"), keep_core([(390, 1), (1280, 1), (1280, 3)], [(1280, 3)])
+)
 def test_every_page_is_accessible_and_hostile_text_does_nothing(
-    live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str], width: int
+    live_inbox: LiveInbox,
+    new_page: Callable[..., Page],
+    complaints: list[str],
+    width: int,
+    one_in: int,
 ) -> None:
+    """One page in `one_in` is checked by the rules of accessibility."""
     page = live_inbox.enter(
         watched(
             new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), complaints
@@ -76,7 +83,8 @@ def test_every_page_is_accessible_and_hostile_text_does_nothing(
         "/approvals/stops/",
     ]
     others += ["/approvals/stops/new/?scope=tool&subject=git.push"]
-    for url in [*gates, *(live_inbox.server.url + path for path in others), gates[1] + "revoke/"]:
+    urls = [*gates, *(live_inbox.server.url + path for path in others), gates[1] + "revoke/"]
+    for number, url in enumerate(urls):
         page.goto(url)
         page.wait_for_load_state("networkidle")
         page.evaluate(
@@ -91,7 +99,7 @@ def test_every_page_is_accessible_and_hostile_text_does_nothing(
         touched = page.locator("[data-settle]")
         if touched.count():
             touch(page)  # a disabled button may have any contrast
-        violations += violations_by_day_and_night(page)
+        violations += [] if number % one_in else violations_by_day_and_night(page)
     page.goto(gates[0])
     page.get_by_label("Reason").fill(REASON)
     touch(page)

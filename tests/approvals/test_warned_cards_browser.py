@@ -14,6 +14,7 @@ from tests.approvals.live_fixture import LiveInbox
 from tests.approvals.reviewer import url_of
 from tests.approvals.test_hands_browser import INNER_SCROLLERS
 from tests.approvals.test_warned_cards import CLAIM, LOOKALIKE, RESULTS, checks_report
+from tests.matrices import keep_core
 from tests.pages.test_frame_browser import violations_by_day_and_night
 from tests.visual.pictures import open_page
 from tests.visual.sample import PageAddress
@@ -47,7 +48,7 @@ def mail(inbox: InboxScenario) -> Gate:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", [1280, 390, 320])
+@pytest.mark.parametrize("width", keep_core([1280, 390, 320], [1280, 320]))
 def test_a_card_with_warnings_is_accessible_and_fits(
     inbox: InboxScenario, mail: Gate, browser: Browser, width: int
 ) -> None:

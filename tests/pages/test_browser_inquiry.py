@@ -11,6 +11,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.api.api_client import Caller
 from tests.approvals.live_fixture import still
 from tests.config.server import Server
+from tests.matrices import keep_core
 from tests.pages.sample_data import REFERENCE, SampleIds, fill, permission
 from tests.pages.test_frame_browser import enter
 
@@ -117,14 +118,17 @@ def signed_in(page: Page, site: Site, complaints: list[str]) -> Page:
 
 
 @pytest.mark.once
-def test_hostile_text_runs_nothing(site: Site, browser_page: Page, complaints: list[str]) -> None:
+@pytest.mark.parametrize("one_in", keep_core([3, 1], [3]))
+def test_hostile_text_runs_nothing(
+    site: Site, browser_page: Page, complaints: list[str], one_in: int
+) -> None:
     page = signed_in(browser_page, site, complaints)
     requests: list[str] = []
     page.on(
         "request",
         lambda request: requests.append(request.url) if "sign-out" in request.url else None,
     )
-    for path in site.paths(site.hostile):
+    for path in site.paths(site.hostile)[::one_in]:
         page.goto(site.server.url + path)
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 800})
