@@ -264,12 +264,12 @@ def test_a_slow_upload_delays_no_other_request(agent: Caller) -> None:
 
 
 def test_a_packed_bomb_takes_no_memory(agent: Caller, live_server_process: Server) -> None:
-    good = b"[" + b" " * (4 * 1024 * 1024 - 2) + b"]"
+    good = gzip.compress(b"[" + b" " * (4 * 1024 * 1024 - 2) + b"]", 1)
     headers = {"Content_Encoding": "gzip"}
     for _ in range(24):  # until every thread has read its largest body
-        assert agent.raw("/events", gzip.compress(good, 1), **headers).status_code == 200
+        assert agent.raw("/events", good, **headers).status_code == 200
     before = peak(live_server_process)
-    bomb = gzip.compress(b"[" + b" " * 400_000_000, 9)
+    bomb = gzip.compress(b"[" + b" " * 100_000_000, 1)
     for _ in range(4):
         assert code(agent.raw("/events", bomb, **headers)) == (413, "body_too_large")
     assert peak(live_server_process) - before < 10 * 1024

@@ -10,6 +10,7 @@ from api.openapi.document import ENDPOINTS
 from journal.models import Body
 from tests.api.api_client import Caller, code
 from tests.api.test_hostile import BASES, ids, rows
+from tests.matrices import keep_core
 
 __all__ = ["ids"]
 
@@ -59,7 +60,10 @@ def _leaves(annotation: Any) -> set[Any]:
     return {annotation} if not parts else {leaf for part in parts for leaf in _leaves(part)}
 
 
-@pytest.mark.parametrize(("path", "fields"), sorted(identifiers().items()))
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    keep_core(sorted(identifiers().items()), one_in=5, mark=pytest.mark.matrix_on_postgresql),
+)
 def test_control_characters_have_no_place_in_identifiers(
     agent: Caller, ids: dict[str, str], path: str, fields: list[str]
 ) -> None:

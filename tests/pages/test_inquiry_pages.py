@@ -276,7 +276,7 @@ def test_every_url_with_an_id_of_another_project_is_not_found(
             continue
         tried.add(pattern.name)
         named = (arguments - {"position"} or arguments).pop()
-        for identity in foreign[named]:
+        for identity in foreign[named][:3]:
             kwargs: dict[str, Any] = {named: identity}
             if named != "position" and "position" in arguments:
                 kwargs["position"] = foreign["position"][0]

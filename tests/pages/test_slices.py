@@ -13,7 +13,7 @@ from db.sqlite import cpu_share
 from db.sqlite.cpu_share import CpuShare
 from display import query_slots, time_limit
 from tests.journal.committed import committed
-from tests.pages.counting import LONG, ask
+from tests.pages.counting import COUNTED, LONG, ask
 from tests.pages.people import Organization
 from tests.pages.sample_data import SampleIds
 
@@ -90,7 +90,7 @@ def test_long_reads_share_one_processor(
             assert client.get(page).status_code == 200
         clock.now = 119.0
         other.leave()
-        assert long.result() == 3_000_000
+        assert long.result() == COUNTED
         for later, wanted in ((121.0, []), (61.0, [1])):
             assert other.again(60.0)
             monkeypatch.setattr(query_slots, "_waiting", wanted)
@@ -117,17 +117,17 @@ def test_a_long_read_pauses_while_others_write(
     clock = _Clock()
     monkeypatch.setattr(time_limit, "time", clock)
     with ThreadPoolExecutor(1) as reader:
-        assert reader.submit(_count_in_thread, LONG).result() == 3_000_000
+        assert reader.submit(_count_in_thread, LONG).result() == COUNTED
         assert clock.slept == 0
         with transaction.atomic():  # this thread is another writer for the reader
-            assert reader.submit(_count_in_thread, LONG).result() == 3_000_000
+            assert reader.submit(_count_in_thread, LONG).result() == COUNTED
         assert clock.slept > 0
     with (
         transaction.atomic(),
         time_limit.limit_search(7),
     ):  # a read inside a write does not pause
         clock.slept = 0
-        assert ask(LONG) == 3_000_000
+        assert ask(LONG) == COUNTED
         assert clock.slept == 0
 
 

@@ -180,6 +180,6 @@ def test_a_line_is_marked_for_both_versions_of_htmx() -> None:
 
 
 def test_a_long_hostile_text_is_rendered_quickly() -> None:
-    text = "\u202e \x00" * 350_000
-    assert untrusted_text.count_hidden_characters(text) == 700_000
+    text = "\u202e \x00" * 100_000
+    assert untrusted_text.count_hidden_characters(text) == 200_000
     assert len(untrusted_text.render_untrusted(text)) < 1_000_000

@@ -1,7 +1,7 @@
 """Invariants of the verdict table over all cases."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 from typing import Any, Final
 
 import pytest
@@ -15,6 +15,7 @@ from ledger.verdicts.table import (
     decide_verdict,
     is_safe_to_continue,
 )
+from tests.matrices import keep_core
 from tests.recovery.test_verdict_table import NOW, S, doubtful
 
 pytestmark = pytest.mark.once
@@ -98,9 +99,10 @@ def every_case() -> Any:
             yield VerdictInput(state, outcome, reason, permission, basis, means=means, **fields)
 
 
-def test_every_case_has_one_answer_that_keeps_the_invariants() -> None:
+@pytest.mark.parametrize("one_in", keep_core([1, 7], [7]))
+def test_every_case_has_one_answer_that_keeps_the_invariants(one_in: int) -> None:
     rows: set[str] = set()
-    for case in every_case():
+    for case in islice(every_case(), 0, None, one_in):
         verdict = decide_verdict(case, NOW)
         assert verdict == decide_verdict(case, NOW)
         assert verdict.answer in table.VERDICT_ANSWERS
