@@ -45,14 +45,15 @@ QUERIES: Final = {
     "effect_chain": ("", "view=lanes"),
     "export": ("q=tool:git.push",),
     "gate_history": ("asof={position}",),
-    "search_jump": ("", "id=99999999"),
+    "search_jump": ("", "id=e_99999999"),
     "home": ("", "view=table"),
-    "inbox": ("", "open={gate}", "state=mine", "state=decided", "state=expired"),
+    "inbox": ("", "open={gate}", "state=mine", "state=decided", "state=expired", "state=cancelled"),
     "incident": ("", "view=table"),
     "journal": ("", "at={position}"),
     "search": (
         "",
         *("q=effect+since:30d&facets=1", "q=session", "q=gate", "q=event", "q=exemption"),
+        "q=99999999",  # no results of a word that is no ID
         *("q=since:30d+|+group+tool", "q=tool:nothing.here", "q=state:odd", "q=voucher"),
     ),
     "search_link": ("q=tool:git.push+since:7d",),
