@@ -55,7 +55,7 @@ _ACTS: Final = {
     "gate.revoked": "revoked the approval",
     "gate.expired": "request expired without an answer",
     "gate.expired_unused": "approval expired unused",
-    "gate.cancelled": "request withdrawn",
+    "gate.cancelled": "request cancelled",
     "gate.used": "approval used",
     "effect.resolved": "resolved the effect",
     "stop.set": "stopped it",
@@ -352,6 +352,7 @@ _DETAILS: Final[dict[str, Callable[[Mapping[str, Any]], Sentence]]] = {
     "gate.extended": lambda facts: (
         [" until ", Moment(facts["decide_by_us"])] if "decide_by_us" in facts else []
     ),
+    "gate.cancelled": lambda facts: [labels.END_REASON_LABELS.get(facts.get("reason", ""), "")],
     "session.stuck": lambda facts: [name_rule(facts)],
     "session.recovered": lambda facts: [name_rule(facts)],
     "control.fired": lambda facts: [CONTROL_LABELS.get(str(facts.get("control", "")), "")],

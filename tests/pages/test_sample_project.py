@@ -72,6 +72,8 @@ def check_stories(sample: Project, client: Client) -> None:
     assert "after first seeing it" in text
     assert "Denied after 25 min." in read_text(client, reverse("gate", args=[denied.id]))
     request = gates.get(effect=effects.get(permission="bypassed"))
+    acts_of_request = read_text(client, reverse("gate_people", args=[request.id]))
+    assert "request cancelled The effect ran without approval." in acts_of_request
     assert ", this, 4 d ago." in read_text(client, reverse("gate", args=[request.id]))
 
     resolved = read_text(client, reverse("effect", args=[effects.get(resolution="happened").id]))
