@@ -236,6 +236,16 @@ def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(autouse=True)
+def _no_documentation_site(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Hide the documentation site that `make run` has built: without it `/docs/` says so."""
+    from config.docs_site import site_files
+
+    monkeypatch.setattr(site_files, "DOCS_FOLDER", tmp_path_factory.getbasetemp() / "no-site")
+
+
+@pytest.fixture(autouse=True)
 def _one_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prevent a change of the hour, after which a repeated page view is recorded again."""
     from display import access_log

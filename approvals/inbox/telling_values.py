@@ -54,7 +54,7 @@ def list_telling_values(
         values = list_argument_values(arguments, path)
         is_command = _last_name(path) in _WORDS_OF_A_COMMAND
         value = _join_words(values) if is_command else _join_values(values)
-        if value and value != shown:
+        if value and (declared or value != shown):
             pairs.append(TellingValue(_label(path, declared), value))
         if len(pairs) == most:
             break

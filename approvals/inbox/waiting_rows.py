@@ -127,8 +127,11 @@ def _build_row(project: UUID, row: Any, approvals: int, now: int) -> WaitingRow:
         repository=row.repository_name,
         resource=row.resource,
     )
-    telling = list_telling_values(
-        cache.load_tool(project, row.tool).telling, arguments, title.object
+    declared = cache.load_tool(project, row.tool).telling
+    telling = tuple(
+        pair
+        for pair in list_telling_values(declared, arguments, title.object)
+        if pair.value != title.object  # shown once
     )
     gist = (
         summaries.summarize_arguments(arguments) if is_complete else summaries.summarize_plan(head)

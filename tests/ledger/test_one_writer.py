@@ -123,7 +123,10 @@ def written(source: str) -> set[str]:
             models |= _written_by_call(node.func, imported, of_django)
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == _RESTORES:
             model = node.args[0]
-            models.add(model.id if isinstance(model, ast.Name) else SOMETHING)
+            if not isinstance(model, ast.Name):
+                models.add(SOMETHING)
+            elif model.id not in of_django:
+                models.add(model.id)
     return models
 
 

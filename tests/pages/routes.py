@@ -82,6 +82,7 @@ FRAGMENTS: Final = {"counts", "ended_requests", "search_complete"}
 REDIRECTS: Final = {"gate_extend", "gate_vote"}
 # Pages that say what is wrong with the request, or, for `docs`, that nothing is built yet.
 REFUSALS: Final = {"batch_confirm": 409, "docs": 404, "question": 422}
+ONCE_BUILT: Final = {"docs"}  # leads to the documentation where `make run` has built it
 NOWHERE: Final = ("not_found", "/nowhere/")
 
 

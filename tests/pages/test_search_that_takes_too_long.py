@@ -31,7 +31,11 @@ PAGES: dict[str, tuple[str, Any, str]] = {  # page -> URL, and the function that
     "sessions": ("/sessions/?status=running", filters.SessionFilter, "is_valid"),
     "session": ("/sessions/{session}/?tool=mail.send", effect_table, "load_timeline_page"),
     "timeline": ("/sessions/{session}/timeline/", effect_table, "load_timeline_page"),
-    "search_jump": ("/search/jump/?id=99999999", jump, "find_by_any_id"),
+    "search_jump": (
+        "/search/jump/?id=5a3b1e00-0000-8948-98f8-fc62f5dc8d9d",
+        jump,
+        "find_by_any_id",
+    ),
 }
 
 
