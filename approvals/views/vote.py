@@ -449,6 +449,8 @@ def redirect_to_next_gate(
 def _status_label(outcome: VoteResult) -> str:
     if outcome.gate.status == "pending":
         return "more approvals are needed"
+    if outcome.gate.status == "approved":  # the agent may use it while this is read
+        return "approved"
     return labels.STATUS_LABELS[outcome.gate.status][0]
 
 

@@ -19,13 +19,13 @@ TESTED_DAYS: Final = 14
 
 @dataclass(slots=True)
 class FirstSteps:
-    """The state of the three steps of a project, and of its first request."""
+    """The state of the three steps of a project, and of the request to show below them."""
 
     project: Project
     token: AgentToken | None  # of the agent that connected first
     effects: list[Effect]  # the first ones
     activation: Activation | None
-    gate: Gate | None  # the first request
+    gate: Gate | None  # the first request that waits, otherwise the newest
     arguments: dict[int, str] = field(default_factory=dict)  # summary, by the position of the plan
 
     @property
@@ -67,7 +67,7 @@ class TestedProposal:
 
 
 def load_first_steps(project: Project) -> FirstSteps:
-    """Load the state of the steps; four queries."""
+    """Load the state of the steps; at most five queries."""
     token = (
         AgentToken.objects.filter(project=project, used_at__isnull=False)
         .select_related("agent")
@@ -78,15 +78,14 @@ def load_first_steps(project: Project) -> FirstSteps:
     rows = first.order_by("opened_position")[: SHOWN_EFFECTS * 2]
     # `gatebook connect` plans a call to test its hooks, and withdraws it.
     effects = [effect for effect in rows if effect.tool and effect.state != "superseded"]
+    gates = Gate.objects.filter(project=project).select_related("effect")
+    waiting = gates.filter(status="pending").order_by("opened_position").first()
     return FirstSteps(
         project,
         token,
         effects[:SHOWN_EFFECTS],
         policies.load_activation(project),
-        Gate.objects.filter(project=project)
-        .select_related("effect")
-        .order_by("opened_position")
-        .first(),
+        waiting or gates.order_by("-opened_position").first(),
     )
 
 
