@@ -15,6 +15,7 @@ from investigation.query import execute
 from pages.search import jump
 from pages.sessions import filters
 from tests.journal.committed import committed
+from tests.matrices import keep_core
 from tests.pages.counting import COUNTED, ENDLESS, LONG, ask
 from tests.pages.people import Organization
 from tests.pages.sample_data import SampleIds
@@ -39,7 +40,9 @@ PAGES: dict[str, tuple[str, Any, str]] = {  # page -> URL, and the function that
 }
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", keep_core(PAGES, ["audit", "session"], mark=pytest.mark.matrix_on_postgresql)
+)
 def test_a_long_search_is_stopped_with_a_sentence_and_the_next_page_works(
     committed: None,
     organization: Organization,
