@@ -158,7 +158,7 @@ def test_two_browsers_decide_and_the_second_sees_who_was_first(
         page.get_by_label("Reason").fill("mine is better" if page is second else REASON)
         touch(page)
     first.get_by_role("button", name="Approve issue.close").click()
-    expect(first.get_by_text("approved, not yet used").first).to_be_visible()
+    expect(first.locator("ul.flash")).to_contain_text(": approved.")
     expect(first.get_by_text("Your answer on")).to_be_visible()
     with second.expect_response(lambda response: "/vote/" in response.url) as answer:
         second.get_by_role("button", name="Deny", exact=True).click()
