@@ -1,7 +1,7 @@
 """Parses and resolves the `waits_on` references of a handoff: gates, messages, effects."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -29,26 +29,14 @@ def resolve_reported_waits(session: UUID, references: Sequence[WaitsOn]) -> list
 
     An effect key becomes its id. Other references that are not ids stay unchanged.
     """
-    result = []
+    result: list[dict[str, str]] = []
     for reference in references:
-        identity, handle = parse_reference(session, reference) if reference.ref else (None, None)
-        ref = str(identity) if identity is not None and handle is None else reference.ref
-        result.append(
-            {"kind": reference.kind} | ({"ref": ref} if ref and reference.kind != "text" else {})
-        )
+        row: dict[str, str] = {"kind": reference.kind}
+        if reference.ref and reference.kind != "text":
+            name = _parse_reference(session, reference)
+            row["ref"] = str(name) if isinstance(name, UUID) else reference.ref
+        result.append(row)
     return result
-
-
-def parse_reference(session: UUID, reference: WaitsOn) -> tuple[UUID | None, int | None]:
-    """Parse a reference into an id or the position of a handle."""
-    ref = reference.ref or ""
-    handle = _HANDLE.fullmatch(ref)
-    if handle is not None and ref[0] == reference.kind[0]:
-        return None, int(handle[1])
-    with suppress(ValueError):
-        if len(ref) in (32, 36):
-            return UUID(ref), None
-    return (derive_uuid(session, ref), None) if reference.kind == "effect" else (None, None)
 
 
 def resolve_waits(
@@ -58,45 +46,44 @@ def resolve_waits(
 
     Problem 422 for an object that does not exist in the project or is not visible to the agent.
     """
-    resolved_references: list[dict[str, str]] = []
-    for kind, all_rows in _ROWS.items():
-        parsed = [
-            parse_reference(session, reference)
-            for reference in references
-            if reference.kind == kind and reference.ref
-        ]
-        if not parsed:
-            continue
-        ids = {identity for identity, _handle in parsed if identity is not None}
-        handles = {handle for _known, handle in parsed if handle is not None}
-        rows = all_rows.filter(Q(id__in=ids) | Q(opened_position__in=handles), project=project)
-        positions = dict(rows.values_list("id", "opened_position"))
-        if kind == "message":
-            positions = {
-                identity: opened_position
-                for identity, opened_position in positions.items()
-                if messages.can_reply_to_message(project, agent, identity)
-            }
-        by_handle = {position: identity for identity, position in positions.items()}
-        for reference in references:
-            if reference.kind == kind and reference.ref:
-                identity, handle = parse_reference(session, reference)
-                identity = (
-                    by_handle.get(handle)
-                    if handle is not None
-                    else identity
-                    if identity in positions
-                    else None
-                )
-                resolved_references.append(
-                    {"kind": kind, "of": reference.ref, "ref": str(identity) if identity else ""}
-                )
-    ids_of = {(name["kind"], name["of"]): name["ref"] for name in resolved_references}
-    return [_wait_to_json(number, reference, ids_of) for number, reference in enumerate(references)]
+    ids = {
+        kind: _load_ids(kind, project, agent, session, [r for r in references if r.kind == kind])
+        for kind in _ROWS
+    }
+    return [_wait_to_json(number, reference, ids) for number, reference in enumerate(references)]
+
+
+def _load_ids(
+    kind: str, project: UUID, agent: UUID, session: UUID, references: Sequence[WaitsOn]
+) -> dict[str, UUID]:
+    """Map each reference to the id of what it names; leave out those that name nothing visible."""
+    names = {r.ref: _parse_reference(session, r) for r in references if r.ref}
+    if not names:
+        return {}
+    by_id = Q(id__in=[name for name in names.values() if isinstance(name, UUID)])
+    by_handle = Q(opened_position__in=[name for name in names.values() if isinstance(name, int)])
+    ids: dict[UUID | int | None, UUID] = {}
+    rows = _ROWS[kind].filter(by_id | by_handle, project=project)
+    for row, opened_position in rows.values_list("id", "opened_position"):
+        if kind != "message" or messages.can_reply_to_message(project, agent, row):
+            ids |= {row: row, opened_position: row}
+    return {ref: ids[name] for ref, name in names.items() if name in ids}
+
+
+def _parse_reference(session: UUID, reference: WaitsOn) -> UUID | int | None:
+    """Parse a reference into an id, or the position in a handle; None when it is neither."""
+    ref = reference.ref or ""
+    handle = _HANDLE.fullmatch(ref)
+    if handle is not None and ref[0] == reference.kind[0]:
+        return int(handle[1])
+    with suppress(ValueError):
+        if len(ref) in (32, 36):
+            return UUID(ref)
+    return derive_uuid(session, ref) if reference.kind == "effect" else None
 
 
 def _wait_to_json(
-    number: int, reference: WaitsOn, ids: dict[tuple[str, str], str]
+    number: int, reference: WaitsOn, ids: Mapping[str, Mapping[str, UUID]]
 ) -> dict[str, str]:
     if reference.kind == "text":
         if not reference.text:
@@ -110,10 +97,10 @@ def _wait_to_json(
             f"`ref` is missing. Send the id or handle of the {reference.kind}, or use kind `text`."
         )
         raise Problem(422, "waits_on_missing", detail, pointer=f"/waits_on/{number}/ref")
-    identity = ids[reference.kind, reference.ref]
-    if not identity:
+    identity = ids[reference.kind].get(reference.ref)
+    if identity is None:
         detail = (
             f"The project has no such {reference.kind}. Name an existing one, or use kind `text`."
         )
         raise Problem(422, "waits_on_unknown", detail, pointer=f"/waits_on/{number}/ref")
-    return {"kind": reference.kind, "ref": identity}
+    return {"kind": reference.kind, "ref": str(identity)}

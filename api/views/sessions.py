@@ -1,4 +1,4 @@
-"""Endpoints for sessions, and for resuming one."""
+"""Endpoints for sessions."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -22,10 +22,7 @@ from api.schemas import working_state as shapes
 from api.serializers.leases import lease_to_json
 from api.writer_refusals import SESSION_ENDED_TEXT
 from approvals.gates import cancel
-from db.clock import now_us
-from investigation import repeated_calls
 from journal import sent_meta
-from recovery import resume, resume_json
 from sessions import leases, lookup, sessions
 from sessions.models import ENDED, STATUSES, Session
 
@@ -174,37 +171,6 @@ def check_session_preconditions(call: Call, origin: Origin, session: Session) ->
     return check_preconditions(
         call, origin, session.version, lambda: {"session": session_brief_to_json(session)}
     )
-
-
-MAX_PROCESS_CHARACTERS = 64
-
-
-@get_endpoint
-def get_resume(call: Call, session: UUID) -> HttpResponse:
-    """Return whether the session can be resumed safely, and its state, at most 32 KiB.
-
-    Changes nothing. `process` is the worker's name; while another worker's lease is active, the
-    controls tell it to wait. `safe` and `because` describe the state after that lease has ended.
-    """
-    params = parse_parameters(call.request, {"process"})
-    process = params.get("process")
-    if process is not None and len(process) > MAX_PROCESS_CHARACTERS:
-        detail = (
-            "`process` is too long. Send the name used for the lease or dispatch, at most"
-            f" {MAX_PROCESS_CHARACTERS} characters."
-        )
-        raise Problem(422, "invalid", detail, pointer="/process")
-    row = Session.objects.select_related("agent").filter(project=call.project, id=session).first()
-    if row is None:
-        raise build_session_not_found()
-    context = resume.load_resume_context(row, now_us(), process=process, agent=call.token.agent)
-    state = resume.decide_resume(context)
-    repeats = [repeat.to_json() for repeat in repeated_calls.load_repeats_of_session(row)]
-    body = resume_json.resume_to_json(state, repeats)
-    response = HttpResponse(body, content_type="application/json")
-    response["Content-Length"] = str(len(response.content))
-    response["Cache-Control"] = "no-store"
-    return response
 
 
 @post_command(shapes.ChangeSession, "session.changed")

@@ -10,7 +10,7 @@ from proofs.seal_line import load_seal_line
 register = template.Library()
 
 
-@register.inclusion_tag("proofs/_seal_line.html")
+@register.inclusion_tag("proofs/_sealed_under_head.html")
 def seal_line(subject: str, key: UUID | int) -> dict[str, object]:
     """`{% seal_line "effect" effect.id %}`: one quiet line on how far it is sealed.
 
