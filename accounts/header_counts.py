@@ -45,7 +45,7 @@ _parts: dict[str, StatusColumn] = {}
 
 
 def register_status_columns(**parts: StatusColumn) -> None:
-    """Register how parts of a Standing are read, by name. Apps call it when ready."""
+    """Register how parts of a ProjectStatus are read, by name. Apps call it when ready."""
     _parts.update(parts)
 
 

@@ -235,7 +235,7 @@ def load_password_giver(user: User) -> tuple[str, datetime] | None:
 
 
 def find_recent_password_giver(user: User, at_us: int) -> str:
-    """Return who else set the password of `user` within GIVEN_WITHIN before `at_us`.
+    """Return who else set the password of `user` within RECENT_PASSWORD before `at_us`.
 
     That person may have acted in the user's name. Empty if nobody did.
     """

@@ -130,6 +130,7 @@ def post_command(
                 # Permission can expire while the body is received or the transaction waits or is
                 # retried, so every run takes the current time.
                 call.received_us = origin.received_us = now_us()
+                origin.lane = "command"  # an earlier try may have changed it
                 reply = work(call, body, origin, path)
                 if reply.kept and 200 <= reply.status < 300 and not reply.replay:
                     if (

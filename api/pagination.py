@@ -29,7 +29,7 @@ def parse_parameters(
 ) -> dict[str, str]:
     """Parse the query string. Problem 422 for unknown or repeated parameters.
 
-    `longest` maps parameters that may exceed LONGEST characters to their limit.
+    `longest` maps parameters that may exceed MAX_PARAMETER_CHARACTERS characters to their limit.
     """
     params: dict[str, str] = {}
     for name, values in request.GET.lists():
@@ -87,6 +87,14 @@ def check_choice(params: dict[str, str], name: str, choices: Collection[str]) ->
     if name in params and params[name] not in choices:
         detail = f"`{name}` is invalid. Send one of {', '.join(choices)}."
         raise Problem(422, "invalid", detail, pointer=f"/{name}")
+
+
+def check_session_named(params: dict[str, str], keys: Collection[str]) -> None:
+    """Raise Problem 422 for a key that is unique only within a session, without `session`."""
+    for name in keys:
+        if name in params and "session" not in params:
+            detail = f"`{name}` is unique only within a session. Send `session` too."
+            raise Problem(422, "session_missing", detail, pointer=f"/{name}")
 
 
 def parse_switch(params: dict[str, str], name: str, chosen: str, *, default: str = "0") -> bool:

@@ -46,7 +46,7 @@ BOUND_TARGET_COLUMNS: Final = (
 
 
 def may_be_same_target(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """True unless two targets name different values of the same column of TARGET."""
+    """True unless two targets name different values of the same column of BOUND_TARGET_COLUMNS."""
     return all(
         not left_value
         or not right_value
@@ -57,7 +57,7 @@ def may_be_same_target(first: Sequence[Any], second: Sequence[Any]) -> bool:
 
 
 def is_target_named(target: Sequence[Any]) -> bool:
-    """True if a target names anything in the columns of TARGET.
+    """True if a target names anything in the columns of BOUND_TARGET_COLUMNS.
 
     Two targets that name nothing are not known to be the same.
     """

@@ -29,9 +29,9 @@ class ReportedPlanBatch:
         at_us: int,
         plans: Collection[tuple[UUID, str]],
     ) -> None:
-        self._force = policy
+        self._policy = policy
         self._labels: dict[UUID, LazySessionLabels] = {}
-        self._tally = BatchPlanCounter(project, agent, at_us)
+        self._counter = BatchPlanCounter(project, agent, at_us)
         # Counts before known effects, with the tool of their plan; None if no rule has a rate.
         self._counted: dict[UUID, tuple[str, EarlierPlans]] | None = None
         rate_counters.lock_rate_counts(project, policy.compiled, (tool for _, tool in plans))
@@ -62,9 +62,9 @@ class ReportedPlanBatch:
         before = (
             counted_before[1] if counted_before is not None and counted_before[0] == tool else None
         )
-        decision = self._force.evaluate(
-            policy_input, self._tally.counter(session, tool, before, intent=intent)
+        decision = self._policy.evaluate(
+            policy_input, self._counter.counter(session, tool, before, intent=intent)
         )
         if self._counted is not None and counted_before is None:
-            self._counted[effect] = (tool, self._tally.planned(session, tool))
-        return PolicyEvaluation(self._force, policy_input, decision).columns
+            self._counted[effect] = (tool, self._counter.planned(session, tool))
+        return PolicyEvaluation(self._policy, policy_input, decision).columns

@@ -21,9 +21,9 @@ _INDEXED: Final = {
 class IndexProgress:
     """An index has processed the journal up to entry `position` of `last`.
 
-    `missing` entries of the project, at most COUNTED, were neither indexed nor searched directly.
-    `silent_us` is how long an index that also depends on time has not run: 0 if it runs, -1 if it
-    never ran.
+    `missing` entries of the project, at most MAX_MISSING_COUNT, were neither indexed nor searched
+    directly. `silent_us` is how long an index that also depends on time has not run: 0 if it runs,
+    -1 if it never ran.
     """
 
     index: str

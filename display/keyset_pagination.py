@@ -23,7 +23,7 @@ Row = TypeVar("Row", bound=HasPosition)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The requested page: `before`, `after` or `around` a row; at most one is set.
+    """The requested page: `before`, `after` or around (`at`) a row; at most one is set.
 
     Rows above `upto` are left out of pages other than those around a row.
     """

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from ledger.models import Effect
+
 _UNASKED: Final = "no one asked"
 # Permission and basis -> words where they say more than the two names.
 _LABELS: Final = {
@@ -30,3 +32,22 @@ def describe_permission(permission: str, basis: str) -> str:
 def describe_permission_step(permission: str, basis: str) -> str:
     """Return the permission as a step of an effect's life."""
     return _STEPS.get((permission, basis), f"permission {permission}")
+
+
+def describe_let_through(effect: Effect, *, is_gated: bool) -> str:
+    """Return which rule let an effect through without a request; empty for others."""
+    if is_gated or effect.permission in ("none", "pending", "denied", "bypassed"):
+        return ""
+    rule = effect.policy_rule
+    if effect.permission_basis == "exemption":
+        return f"An exemption suspended the rule {rule}: no approval was required."
+    if rule.endswith("/"):
+        return "No rule asks anybody about this call, so it was allowed."
+    if effect.permission_basis == "observe" and effect.policy_outcome in ("ask", "deny"):
+        return (
+            f"The rule {rule} would have held it, but the project only observes:"
+            " no approval was required."
+        )
+    if effect.policy_outcome == "allow":
+        return f"The rule {rule} allowed it without asking anybody."
+    return "No policy was in force, so no approval was required."

@@ -49,7 +49,7 @@ class QueryTimeout(Exception):
 
 
 class TooManyQueries(QueryTimeout):
-    """The person already runs AT_ONCE searches; this one did not start."""
+    """The person already runs MAX_SEARCHES_PER_USER searches; this one did not start."""
 
 
 class NoSlot(TooManyQueries):
@@ -60,9 +60,9 @@ class NoSlot(TooManyQueries):
 def limit_search(person: int, *, in_turn: bool = False) -> Iterator[None]:
     """Limit the reads of this connection to settings.GATEBOOK_SEARCH_TIMEOUT_S in total.
 
-    Raises QueryTimeout. `person` is the user's id; raises TooManyQueries if AT_ONCE of their
-    searches are running. With `in_turn`, waits for a query slot for up to the same time, and raises
-    NoSlot if none is free.
+    Raises QueryTimeout. `person` is the user's id; raises TooManyQueries if MAX_SEARCHES_PER_USER
+    of their searches are running. With `in_turn`, waits for a query slot for up to the same time,
+    and raises NoSlot if none is free.
     """
     with _counting:
         if _searching[person] >= MAX_SEARCHES_PER_USER:

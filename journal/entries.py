@@ -89,7 +89,7 @@ def append_entries(drafts: Sequence[Draft], received_us: int) -> list[AppendResu
     is recorded as an `integrity.conflict` entry. Must run inside a transaction. Positions follow
     the given order; rows are written sorted by key, so that overlapping batches do not deadlock.
     """
-    fates: list[AppendResult | None] = [None] * len(drafts)
+    results: list[AppendResult | None] = [None] * len(drafts)
     first: dict[tuple[UUID, str, str], int] = {}
     repeats: list[int] = []
     for index, draft in enumerate(drafts):
@@ -103,40 +103,42 @@ def append_entries(drafts: Sequence[Draft], received_us: int) -> list[AppendResu
         if position is not None
     }
     for index, position in created.items():
-        fates[index] = AppendResult(AppendStatus.CREATED, position)
+        results[index] = AppendResult(AppendStatus.CREATED, position)
     existing = [index for index in fresh if index not in created]
     for index in repeats:
         draft = drafts[index]
         original = first[draft.project, draft.source, draft.event_id]
         if original in created:
             same = drafts[original].text == draft.text
-            fates[index] = AppendResult(
+            results[index] = AppendResult(
                 AppendStatus.DUPLICATE if same else AppendStatus.CONFLICT, created[original]
             )
         else:
             # Compare with the stored entry: the first of them may itself be the conflict.
             existing.append(index)
-    for index, fate in zip(existing, _compare([drafts[index] for index in existing]), strict=True):
-        fates[index] = fate
+    for index, result in zip(
+        existing, _compare([drafts[index] for index in existing]), strict=True
+    ):
+        results[index] = result
     conflicts = [
         drafts[i]
-        for i, fate in enumerate(fates)
-        if fate is not None and fate.status is AppendStatus.CONFLICT
+        for i, result in enumerate(results)
+        if result is not None and result.status is AppendStatus.CONFLICT
     ]
     if conflicts:
         _insert(_unique(_conflict(draft) for draft in conflicts), received_us)
-    return [fate for fate in fates if fate is not None]
+    return [result for result in results if result is not None]
 
 
 def compare_with_stored(draft: Draft, received_us: int) -> AppendResult | None:
     """Compare `draft` with the stored entry of its key; None if there is none.
 
-    A conflict is recorded as evidence, as by `append`.
+    A conflict is recorded as evidence, as by `append_entries`.
     """
-    fates = _compare([draft], missing_ok=True)
-    if fates and fates[0].status is AppendStatus.CONFLICT:
+    results = _compare([draft], missing_ok=True)
+    if results and results[0].status is AppendStatus.CONFLICT:
         _insert([_conflict(draft)], received_us)
-    return fates[0] if fates else None
+    return results[0] if results else None
 
 
 def record_system_entry(
@@ -388,7 +390,7 @@ def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appen
     if not drafts:
         return []
     stored = _stored(drafts)
-    fates = []
+    results = []
     for draft in drafts:
         key = (draft.project, draft.source, draft.event_id)
         if missing_ok and key not in stored:
@@ -396,10 +398,10 @@ def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appen
         position, salt, commit = stored[key]
         # An erased body has no salt, so nothing can be compared: the stored entry counts.
         same = salt is None or compute_commitment(salt, draft.text) == commit
-        fates.append(
+        results.append(
             AppendResult(AppendStatus.DUPLICATE if same else AppendStatus.CONFLICT, position)
         )
-    return fates
+    return results
 
 
 def _stored(

@@ -22,10 +22,10 @@ def append_placeholders(
 
     `things` holds by id the columns of the entry that identify the thing.
     """
-    fates = entries.append_entries(
+    results = entries.append_entries(
         [_draft(project, kind, thing, about) for thing, about in things.items()], received_us
     )
-    return {thing: fate.position for thing, fate in zip(things, fates, strict=True)}
+    return {thing: result.position for thing, result in zip(things, results, strict=True)}
 
 
 def _draft(project: UUID, kind: str, thing: UUID, about: Mapping[str, UUID]) -> Draft:

@@ -1,8 +1,8 @@
-"""Commands on effects: plan, acknowledge, fail and supersede.
+"""Commands on effects, and the steps of plans and dispatches (approvals/gated_commands.py).
 
 A command compares the stored state, appends its journal entry and folds that into the effect.
 Every function must run inside the endpoint's transaction. A refusal that leaves a trace is
-returned, so that the endpoint commits it; an exception leaves nothing. `Repeated` means that the
+returned, so that the endpoint commits it; an exception leaves nothing. `RepeatedKey` means that the
 journal already holds the command's key.
 """
 

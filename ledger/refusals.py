@@ -41,6 +41,10 @@ KEY_REUSED: Final = Refusal(
     "key_reuse",
     "This effect key belongs to another tool or other arguments. Use a new key for a new intent.",
 )
+INTENT_MISSING: Final = Refusal(
+    "intent_missing",
+    "The intent is missing. Send `arguments`, or the `intent_digest` of the plan's response.",
+)
 INTENT_CHANGED: Final = Refusal(
     "INTENT_MISMATCH",
     "These arguments differ from the plan. Plan them as a new effect and request permission.",

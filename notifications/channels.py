@@ -136,7 +136,12 @@ def restore_channels(changes: Sequence[RowChange]) -> None:
 
 
 def record_channel_test(channel: NotificationChannel, user: User) -> int:
-    """Record the request for a test notification; return the position of the entry."""
+    """Record the request for a test notification; return the position of the entry.
+
+    ChangeRefused if the channel is off.
+    """
+    if not channel.enabled:
+        raise ChangeRefused(f"{channel.shown} is off. Turn it on first.")
     return _record_entry(channel, "admin.channel_tested", ensure_pseudonym(user), {})
 
 

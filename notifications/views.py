@@ -200,13 +200,14 @@ def remove_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
 def send_test(request: MemberRequest, channel: UUID) -> HttpResponse:
     """Send a test notification through the normal delivery."""
     channel_row = _load_channel(request, channel)
-    if not channel_row.enabled:
-        messages.error(request, f"{channel_row.shown} is off. Turn it on first.")
+    try:
+        with transaction.atomic(durable=True):
+            notifications.write_test_notification(
+                channel_row, channels.record_channel_test(channel_row, request.user)
+            )
+    except ChangeRefused as refused:
+        messages.error(request, str(refused))
         return redirect("notifications")
-    with transaction.atomic(durable=True):
-        notifications.write_test_notification(
-            channel_row, channels.record_channel_test(channel_row, request.user)
-        )
     messages.success(
         request,
         f"Test sent to {channel_row.shown}. The list shows the result in a few seconds.",

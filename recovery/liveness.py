@@ -113,7 +113,7 @@ def liveness_columns() -> dict[str, Subquery]:
 
 
 def worker_gone_condition(now: int) -> Q:
-    """Return the condition of sessions shown as GONE."""
+    """Return the condition of sessions shown as WORKER_GONE."""
     leases = Lease.objects.filter(session=OuterRef("id"), released_at_us__isnull=True)
     quiet = Q(quiet_until_us__gte=now)
     over = leases.filter(kind="session", expires_at_us__lt=now).exclude(quiet)

@@ -25,10 +25,10 @@ def resume_to_json(state: ResumeState, repeats: Sequence[dict[str, Any]]) -> byt
     body = _resume_body(state) | {"repeats": repeats}
     cut: list[str] = []
     text = orjson.dumps(body)
-    for path, with_state in _SHRINK_STEPS:
+    for path, whole in _SHRINK_STEPS:
         if len(text) <= MAX_BYTES:
             break
-        if _shrink_part(body, path, with_state=with_state):
+        if _shrink_part(body, path, whole=whole):
             cut += [".".join(path)] if ".".join(path) not in cut else []
             text = orjson.dumps({**body, "cut": cut})
     return text
@@ -69,7 +69,7 @@ _SHRINK_STEPS: Final = (
 )
 
 
-def _shrink_part(body: dict[str, Any], path: tuple[str, ...], *, with_state: bool) -> bool:
+def _shrink_part(body: dict[str, Any], path: tuple[str, ...], *, whole: bool) -> bool:
     """Remove half of the value at `path`, or all of it; return False if there is none."""
     inner: Any = body
     for name in path[:-1]:
@@ -79,7 +79,7 @@ def _shrink_part(body: dict[str, Any], path: tuple[str, ...], *, with_state: boo
     value = inner.get(path[-1])
     if not value or not isinstance(value, list | str | dict):
         return False
-    kept = 0 if with_state else len(value) // 2
+    kept = 0 if whole else len(value) // 2
     inner[path[-1]] = dict(list(value.items())[:kept]) if isinstance(value, dict) else value[:kept]
     return True
 

@@ -125,7 +125,7 @@ def query_observed_facts(session: UUID | Session) -> "QuerySet[Any]":
 def load_fresh_facts(session: UUID | Session, now_us: int) -> list[Any]:
     """Return the facts still fresh at `now_us` with their texts. One query.
 
-    Ordered by name and source, at most MOST.
+    Ordered by name and source, at most MAX_FACTS_READ.
     """
     return list(
         query_observed_facts(session)
@@ -135,7 +135,7 @@ def load_fresh_facts(session: UUID | Session, now_us: int) -> list[Any]:
 
 
 def load_fresh_facts_by_name(session: UUID | Session, name: str, now_us: int) -> list[ObservedFact]:
-    """Return the facts of one name still fresh at `now_us`, at most MOST.
+    """Return the facts of one name still fresh at `now_us`, at most MAX_FACTS_READ.
 
     One query by the index of (session, name).
     """

@@ -9,7 +9,7 @@ from django.http import HttpResponse
 
 from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
-from api.pagination import build_page, check_choice, parse_parameters
+from api.pagination import build_page, check_choice, check_session_named, parse_parameters
 from api.plan_columns import (
     build_plan_columns,
     build_target_columns,
@@ -164,11 +164,8 @@ def dispatch_effect_endpoint(
 ) -> Reply:
     """Use the permission. The agent may act only after a successful response."""
     if fields.arguments is msgspec.UNSET and fields.intent_digest is None:
-        detail = (
-            "The intent is missing. Send `arguments`, or the `intent_digest` of the plan's"
-            " response."
-        )
-        raise Problem(422, "intent_missing", detail, pointer="/intent_digest")
+        missing = refusals.INTENT_MISSING
+        raise Problem(422, missing.code, missing.sentence, pointer="/intent_digest")
 
     def compute_digest_of_call(tool: str) -> str:
         """Return the digest of the call; empty if digest and arguments disagree."""
@@ -321,10 +318,7 @@ def list_effects(call: Call) -> HttpResponse:
             rows = rows.filter(**{name: params[name]})
             if name in _INDEX_CONDITIONS and (name, params[name]) not in _COMMON_VALUES:
                 rows = rows.filter(_INDEX_CONDITIONS[name])
-    for name in ("effect_key", "call_id"):
-        if name in params and "session" not in params:
-            detail = f"`{name}` is unique only within a session. Send `session` too."
-            raise Problem(422, "session_missing", detail, pointer=f"/{name}")
+    check_session_named(params, ("effect_key", "call_id"))
     if "session" in params:
         session = lookup.resolve_session_id(call.project, params["session"])
         rows = rows.filter(session=session)

@@ -34,9 +34,9 @@ def get_resume(call: Call, session: UUID) -> HttpResponse:
     if row is None:
         raise build_session_not_found()
     context = resume.load_resume_context(row, now_us(), process=process, agent=call.token.agent)
+    repeats = repeated_calls.load_repeats_of_session(row)
     state = resume.decide_resume(context)
-    repeats = [repeat.to_json() for repeat in repeated_calls.load_repeats_of_session(row)]
-    body = resume_json.resume_to_json(state, repeats)
+    body = resume_json.resume_to_json(state, [repeat.to_json() for repeat in repeats])
     response = HttpResponse(body, content_type="application/json")
     response["Content-Length"] = str(len(response.content))
     response["Cache-Control"] = "no-store"

@@ -67,10 +67,8 @@ def get_search(call: Call) -> HttpResponse:
             reader = Reader.of_context(compiled.context, people=people)
             body = _answer_to_json(answer, reader, read_to)
     except QueryError as fault:
-        is_truncated = {"at": fault.at, "length": fault.length}
-        raise Problem(
-            422, "query_invalid", fault.sentence, pointer="/q", more=is_truncated
-        ) from None
+        place = {"at": fault.at, "length": fault.length}
+        raise Problem(422, "query_invalid", fault.sentence, pointer="/q", more=place) from None
     except time_limit.NoSlot:
         raise _NO_SLOT from None
     except time_limit.TooManyQueries:

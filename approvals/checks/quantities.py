@@ -45,6 +45,10 @@ _MONEY_WORDS: Final = split_name(
     "amount balance charge cost credit discount fee payment payout price refund salary subtotal "
     "sum tax total value"
 )
+# Numbers under these names mean nothing without a unit.
+_AMOUNT_WORDS: Final = split_name("amount fee payment payout price refund salary")
+_UNIT_NAMES: Final = ("currency", "currency_code", "unit", "units")
+NO_UNIT: Final = "no unit sent"
 _COUNTED_WORDS: Final = _MONEY_WORDS | split_name("limit quantity qty size")
 _SUFFIXES: Final = {
     **dict.fromkeys(("cent", "cents"), "cents"),
@@ -108,6 +112,8 @@ def parse_quantity(value: Any, now_us: int = 0) -> Quantity | None:
 def find_unit(name: str, arguments: Mapping[str, Any]) -> str:
     """Return what the arguments say the number of argument `name` counts; empty if they do not.
 
+    NO_UNIT for an amount of money whose arguments name no unit at all: 2300 may be cents.
+
     `currency` and `unit` are repeated with their names, because `amount: 2300` beside `currency:
     EUR` may be 23 euros: "currency EUR", "cents", "cents, currency EUR".
     """
@@ -133,6 +139,9 @@ def find_unit(name: str, arguments: Mapping[str, Any]) -> str:
         if is_meant and key != name and isinstance(text, str) and _UNIT_TEXT.fullmatch(text):
             parts.append(f"{key.removeprefix(f'{name}_')} {text}")
             break
+    if not parts and _AMOUNT_WORDS.intersection(words):
+        unit_names = (*_UNIT_NAMES, f"{name}_currency", f"{name}_unit")
+        return "" if any(key in arguments for key in unit_names) else NO_UNIT
     return ", ".join(parts)
 
 

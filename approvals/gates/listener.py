@@ -100,7 +100,7 @@ class GateListener:
         Calls `read` immediately and after each possible change of `gates`, in the caller's thread,
         outside any transaction; releases its database connection between calls. `versions` returns
         the gate versions that `read` saw; without them the caller is also woken needlessly. Raises
-        Full without reading.
+        TooManyWaiters without reading.
         """
         waiter = _Waiter(gates)
         until = time.monotonic() + timeout_s

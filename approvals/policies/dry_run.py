@@ -198,7 +198,7 @@ class DryRun:
         )
 
     def _parties(self, session: UUID, agent: UUID) -> tuple[str | None, ...]:
-        """Return the user names of the parties of a request, in the order of PARTIES."""
+        """Return the user names of the parties of a request, in the order of REQUEST_PARTIES."""
         parties = self._parties_cache.get((session, agent))
         if parties is None:
             session_owner = Session.objects.values_list("owner__username", flat=True).get(

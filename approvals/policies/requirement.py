@@ -170,7 +170,7 @@ class Requirement:
 
     @property
     def kept_away(self) -> tuple[str, ...]:
-        """The members of PARTIES who may not approve: all, unless self-approval is on."""
+        """The members of REQUEST_PARTIES who may not approve: all, unless self-approval is on."""
         return self.distinct_from if self.self_approval else REQUEST_PARTIES
 
     @property

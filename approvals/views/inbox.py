@@ -108,7 +108,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
 
 
 def load_decision_waits(project: Project, tool: str = "", rule: str = "") -> WaitDistribution:
-    """Load how long the requests of DEFAULT_DAYS days waited, of one tool or rule if given."""
+    """Load how long the requests of the usual period waited, of one tool or rule if given."""
     period = build_period(now_us())
     condition = "gate"
     condition += f" tool:{_quote_value(tool)}" if tool else ""

@@ -132,8 +132,9 @@ class VoteContext:
     """What decides a vote, read with the effect, the gate and the membership locked.
 
     `ended` is why the gate takes no votes. `parties` have an interest in the effect now, in the
-    order of REQUEST_PARTIES; `voter` has those at the gate's opening. `approvals` and `denials` are
-    the votes so far. `checks` are the results of the request's checks, empty unless it is approved.
+    order of `requirement.REQUEST_PARTIES`; `voter` has those at the gate's opening. `approvals` and
+    `denials` are the votes so far. `checks` are the results of the request's checks, empty unless
+    it is approved.
     """
 
     voter: Voter
@@ -175,7 +176,7 @@ class VoteDecision:
 
 @dataclass(slots=True)
 class VoteResult:
-    """The result of a vote. `refusal` is (code, sentence); nothing was written then."""
+    """The result of a vote. `refusal` is (code, sentence); no vote was stored then."""
 
     gate: Gate
     refusal: tuple[str, str] | None = None
@@ -197,10 +198,10 @@ def cast_vote(
 ) -> VoteResult:
     """Vote on a gate; the other parameters are those of `Ballot`.
 
-    A refused vote changes nothing. Its code is one of not_resolved (the gate has ended), expired,
-    stale_view, not_eligible, own_password, self_approval, duplicate_vote, rationale_required,
-    step_up_required. Raises GateConflict when the gate or the people changed concurrently: run the
-    transaction again.
+    A refused vote stores nothing but a deadline that has passed. Its code is one of not_resolved
+    (the gate has ended), expired, stale_view, not_eligible, own_password, self_approval,
+    duplicate_vote, rationale_required, step_up_required. Raises GateConflict when the gate or the
+    people changed concurrently: run the transaction again.
     """
     ballot = Ballot(
         answer, reason.strip(), shown, step_up, password_at_us, password_for, tuple(typed_names)

@@ -242,7 +242,7 @@ def measure(
                     report,
                     fresh,
                     rounds=min(size.rounds, 2) if is_small else size.rounds,
-                    seconds=1,  # a longer run would use up the texts of the small database
+                    seconds=1 if is_small else 4,  # four rounds leave texts in the small database
                     batches=20 * size.batches if is_small else 10 * size.batches,
                     quick=is_small,
                 )

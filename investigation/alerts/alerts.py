@@ -190,7 +190,7 @@ def restart_alert(alert: Alert, start: AlertStart) -> None:
 
 @transaction.atomic
 def record_failure(alert: Alert, because: str) -> None:
-    """Record a failed check; the next run retries, and FAILURES in a row stop the alert."""
+    """Record a failed check; the next run retries, and MAX_FAILURES in a row stop the alert."""
     if alert.failures + 1 >= MAX_FAILURES:
         stop_alert(alert, because)
     else:

@@ -505,7 +505,7 @@ def _iterate(rows: "QuerySet[Any]") -> Iterable[Any]:
 
 
 def _iterate_batches(rows: "QuerySet[Any]", key: str = "opened_position") -> Iterator[list[Any]]:
-    """Yield rows in lists of at most AT_ONCE, one query each, paged by the unique `key`."""
+    """Yield rows in lists of at most BATCH_SIZE, one query each, paged by the unique `key`."""
     batch = list(rows[:BATCH_SIZE])
     while batch:
         yield batch

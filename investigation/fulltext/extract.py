@@ -85,7 +85,7 @@ class EffectText:
     project: str
     position: int
     words: frozenset[str]
-    cut_short: bool = False  # The effect has more than MOST words.
+    cut_short: bool = False  # The effect has more than MAX_EFFECT_WORDS words.
     bodies: tuple[int, ...] = ()
     call: int | None = (
         # Digest of the plan's call (investigation/fulltext/call_digest.py), or None without a plan.
@@ -252,7 +252,7 @@ def _compute_call_digest(project: str, tool: str, plan: _SearchedBody, arguments
 
 
 def _take_first_words(texts: Iterable[tuple[str, str]]) -> tuple[frozenset[str], bool]:
-    """Return the first MOST words, and whether these are all."""
+    """Return the first MAX_EFFECT_WORDS words, and whether these are all."""
     all_texts = [text for _label, text in texts]
     distinct_found = distinct_words("\n".join(all_texts))
     if len(distinct_found) <= MAX_EFFECT_WORDS:

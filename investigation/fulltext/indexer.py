@@ -205,9 +205,9 @@ def load_unindexed_words(
 ) -> tuple[list[extract.EffectText], IndexProgress]:
     """Return the current words of the effects that changed since the index was updated.
 
-    Reads only the newest FRESH entries, up to position `upto` if given; the others are counted as
-    `missing`. A search uses these words instead of the stored ones. The index position is read
-    first, so the index may only be further than it says.
+    Reads only the newest MAX_UNINDEXED_ENTRIES entries, up to position `upto` if given; the others
+    are counted as `missing`. A search uses these words instead of the stored ones. The index
+    position is read first, so the index may only be further than it says.
     """
     ((place, last),) = raw_sql.fetch_rows(_READ_TO, [JOB_NAME])
     project_key, top = raw_sql.vendor_id(project), _LAST if upto is None else upto

@@ -39,8 +39,8 @@ class Snippet:
 def build_snippet(text: str, terms: Sequence[SearchTerm]) -> list[tuple[str, bool]]:
     """Return the parts of `text` around the first match of `terms`; True marks matches.
 
-    Returns at most SHOWN characters, with an ellipsis where text was cut off, or nothing without a
-    match.
+    Returns at most SNIPPET_CHARACTERS characters, with an ellipsis where text was cut off, or
+    nothing without a match.
     """
     matches = _find_matches(text, terms)
     first = next(matches, None)

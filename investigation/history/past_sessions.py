@@ -114,7 +114,7 @@ def load_last_received(sessions: Iterable[UUID], cut: JournalCut) -> dict[UUID, 
     """Return when the last entry from an agent was received for each session, by the cut.
 
     The journal has no heartbeats, so the last heartbeat by then is unknown. One query for each
-    AT_ONCE ids.
+    part of `split_ids`.
     """
     last_entry = Entry.objects.filter(
         session=OuterRef("pk"), position__lte=cut.position, lane__in=_AGENT_LANES

@@ -15,6 +15,8 @@ CREATE_STATEMENTS = {
     "postgresql": [
         # Keep rows of two kilobytes in the table: compression and TOAST take longer than everything else.
         "ALTER TABLE investigation_effecttext SET (toast_tuple_target = 8160)",
+        # The planner then knows the frequency of 4,000 words, and that any other is in at most one effect of 2,000.
+        "ALTER TABLE investigation_effecttext ALTER COLUMN words SET STATISTICS 400",
         # The index also stores each row's part of the journal: of 2^15 positions and, as a negative number, of 2^20.
         # These come first, so that other conditions are tested within one part.
         """

@@ -162,7 +162,7 @@ EXCLUSION_COUNT_LIMIT: Final = 1_000
 class ExcludedRows:
     """A condition, the number of rows that match without it, and the query without it.
 
-    `count` is at most COUNTED; `more` is True if there are more.
+    `count` is at most EXCLUSION_COUNT_LIMIT; `more` is True if there are more.
     """
 
     condition: str
@@ -174,8 +174,8 @@ class ExcludedRows:
 def find_excluding_conditions(compiled: CompiledQuery) -> list[ExcludedRows]:
     """Return the conditions that exclude rows by themselves, the largest count first.
 
-    Runs one query for each of at most MOST conditions. Returns an empty list if no single condition
-    excludes all rows.
+    Runs one query for each of at most MAX_CONDITIONS_TRIED conditions. Returns an empty list if no
+    single condition excludes all rows.
     """
     exclusions = []
     now_us, project = compiled.context.now_us, compiled.context.project

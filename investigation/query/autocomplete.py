@@ -352,7 +352,7 @@ def _recent_values(entity: Entity, known_field: Field, project: Project) -> list
 
 
 def _rank(typed: str, options: Iterable[Option]) -> list[Option]:
-    """Return at most MOST options: by prefix, then by substring, else by similarity."""
+    """Return at most MAX_OPTIONS options: by prefix, then by substring, else by similarity."""
     by_text: dict[str, Option] = {}
     for option in options:
         by_text.setdefault(option.text, option)

@@ -38,7 +38,7 @@ def exemption_end_us(exemption: Exemption) -> int:
 
 
 def load_exemption_uses(exemption: Exemption, upto: int | None = None) -> list[ExemptionUse]:
-    """Return the newest uses, at most MOST plus one more if there are more.
+    """Return the newest uses, at most MAX_EXEMPTION_USES plus one more if there are more.
 
     As of the position `upto`, or now. Two queries.
     """

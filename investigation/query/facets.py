@@ -113,7 +113,7 @@ class MatchSample:
 def sample_matches(
     compiled: CompiledQuery, known_ids: "list[Any] | None" = None, time_name: str = ""
 ) -> MatchSample:
-    """Read the newest COUNTED matches: one query for each index that serves them.
+    """Read the newest COUNT_LIMIT matches: one query for each index that serves them.
 
     With `known_ids`, the ids of all matches, it is a single query. `time_name` is a computed time
     for the bars; matches without it are counted, but are in no bar.
@@ -270,7 +270,7 @@ def _build_facet(
 
 
 def _build_bars(compiled: CompiledQuery, sample: MatchSample) -> list[Bar]:
-    """Return at most BARS equal time ranges over the matches, in whole seconds, minutes or days."""
+    """Return at most MAX_BARS equal time ranges of matches, in whole seconds, minutes or days."""
     pairs = [
         (us, word) for us, word in zip(sample.times, sample.words, strict=True) if us is not None
     ]

@@ -109,20 +109,20 @@ def _record_transition(rows: Sequence[StuckEpisode], kind: str, at_us: int) -> i
         return 0
     ended = {} if raising else _end_reasons(locked)
     whys = ["" if raising else ended.get(row.session_id, PROGRESS) for row in locked]
-    fates = entries.append_entries(
+    results = entries.append_entries(
         [_draft(row, kind, at_us, why) for row, why in zip(locked, whys, strict=True)], at_us
     )
     moved = 0
-    for row, fate in zip(locked, fates, strict=True):
+    for row, result in zip(locked, results, strict=True):
         # With a clock that was set back, `raised` must still not precede `seen`.
         values = {"raised": max(at_us, row.seen_us)} if raising else {"cleared": at_us}
         ((word, at),) = values.items()
         guard = {"cleared_us__isnull": True, "raised_us__isnull": raising}
-        change: dict[str, Any] = {f"{word}_us": at, f"{word}_position": fate.position}
+        change: dict[str, Any] = {f"{word}_us": at, f"{word}_position": result.position}
         moved += StuckEpisode.objects.filter(id=row.id, **guard).update(**change)
         outbox.queue_delivery(
             row.project_id,
-            entry=fate.position,
+            entry=result.position,
             topic=TOPIC,
             deduplication_key=build_alert_key(row.session_id, row.subject, row.rule, row.epoch)
             if raising

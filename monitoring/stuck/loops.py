@@ -90,7 +90,10 @@ class JournalWindow(NamedTuple):
 
 
 def read_window(after: int, until: int) -> JournalWindow:
-    """Read at most READ entries after position `after`, up to `until`. One query by primary key."""
+    """Read at most MAX_ENTRIES_READ entries after position `after`, up to `until`.
+
+    One query by primary key.
+    """
     last = min(until, after + MAX_ENTRIES_READ)
     rows = Entry.objects.filter(position__gt=after, position__lte=last, session__isnull=False)
     telling = (Q(kind="effect.dispatched") & ~Q(lane="claim")) | Q(kind=FENCED_KIND, lane="system")

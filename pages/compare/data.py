@@ -66,7 +66,7 @@ class Comparison:
 
 
 def compare_sessions(left: Session, right: Session, now_us: int) -> Comparison:
-    """Compare the first MOST effects of two sessions of the member's project."""
+    """Compare the first MAX_EFFECTS effects of two sessions of the member's project."""
     gates = list(
         Gate.objects.filter(session__in=[left.id, right.id])
         .order_by("opened_position")

@@ -85,7 +85,7 @@ def longest_common_subsequence(
     From one cell of the table of lengths to the next the number rises by one or not at all. A row
     is therefore one bit per cell, computed from the previous row by three integer operations
     (Hyyrö). Every row is stored for backtracking: len(left) × len(right) bits, half a megabyte for
-    two times MOST.
+    two times MAX_EFFECTS.
     """
     start = 0
     while start < min(len(left), len(right)) and left[start] == right[start]:

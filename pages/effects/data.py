@@ -479,22 +479,3 @@ def load_used_exemption(effect: Effect) -> UsedExemption | None:
     votes = exemption.votes.order_by("position").values_list("user__username", flat=True)
     reason = exemptions.load_exemption_reasons([exemption]).get(exemption.id, "")
     return UsedExemption(exemption, list(votes), reason)
-
-
-def describe_let_through(effect: Effect, gates: list[Gate]) -> str:
-    """Return which rule let an effect through without a request; empty for others."""
-    if gates or effect.permission in ("none", "pending", "denied", "bypassed"):
-        return ""
-    rule = effect.policy_rule
-    if effect.permission_basis == "exemption":
-        return f"An exemption suspended the rule {rule}: no approval was required."
-    if rule.endswith("/"):
-        return "No rule asks anybody about this call, so it was allowed."
-    if effect.permission_basis == "observe" and effect.policy_outcome in ("ask", "deny"):
-        return (
-            f"The rule {rule} would have held it, but the project only observes:"
-            " no approval was required."
-        )
-    if effect.policy_outcome == "allow":
-        return f"The rule {rule} allowed it without asking anybody."
-    return "No policy was in force, so no approval was required."

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
 from db.clock import now_us
-from display import access_log, effect_headline, effect_runs
+from display import access_log, effect_headline, effect_runs, permission_labels
 from display.handles import parse_position
 from display.keyset_pagination import MAX_POSITION
 from display.page_params import parse_page_place
@@ -65,7 +65,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "people_acts": people_acts.load_effect_acts(
             row, [each.entry for each in facts.rows], gates
         ),
-        "let_through": data.describe_let_through(row, gates),
+        "let_through": permission_labels.describe_let_through(row, is_gated=bool(gates)),
         "used_exemption": data.load_used_exemption(row),
         "verdict": verdict,
         "may_resolve": people_asked

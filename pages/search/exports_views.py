@@ -133,7 +133,7 @@ def _download(
 
 
 class _DownloadStream:
-    """A download stream; at most AT_ONCE per person. Raises ChangeRefused."""
+    """A download stream; at most MAX_DOWNLOADS per person. Raises ChangeRefused."""
 
     def __init__(self, person: int, pieces: Iterator[bytes]) -> None:
         with _downloads_lock:

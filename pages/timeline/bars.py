@@ -93,7 +93,7 @@ class SequenceGap:
 
 @dataclass(slots=True)
 class TimelineWindow:
-    """A window of a timeline. Times are microseconds by `clock`, one of CLOCKS."""
+    """A window of a timeline. Times are microseconds by `clock`, one of `clock_skew.CLOCKS`."""
 
     clock: str
     bars: list[Bar] = field(default_factory=list)  # oldest first

@@ -41,7 +41,7 @@ class Skew:
 def load_skews(
     sessions: Sequence[Session], *, wanted: bool = True, upto: int | None = None
 ) -> dict[UUID, Skew]:
-    """Return the skew of each of the first SESSIONS by id.
+    """Return the skew of each of the first MAX_SESSIONS by id.
 
     One query, none unless `wanted`.
 

@@ -329,7 +329,7 @@ _OF_ATTEMPTS: Final = frozenset({"dispatched", "acknowledged", "failed", "probed
 
 
 def session_event(entry: Mapping[str, Any], clock: str, skew: Skew | None) -> SessionEvent:
-    """Return the event of a session; `entry` has the columns of ENTRY."""
+    """Return the event of a session; `entry` has the columns of ENTRY_COLUMNS."""
     return SessionEvent(
         _entry_time_us(entry, clock, skew),
         entry["kind"],

@@ -56,8 +56,8 @@ def active_findings(
 def record_findings(session: Session, findings: Iterable[ControlFinding], received_us: int) -> int:
     """Record new findings in the caller's transaction; return how many were new."""
     drafts = [_finding_entry(session, finding) for finding in findings]
-    fates = entries.append_entries(drafts, received_us) if drafts else []
-    return sum(fate.status is entries.AppendStatus.CREATED for fate in fates)
+    results = entries.append_entries(drafts, received_us) if drafts else []
+    return sum(result.status is entries.AppendStatus.CREATED for result in results)
 
 
 def check_session_controls(session: UUID, received_us: int) -> int:

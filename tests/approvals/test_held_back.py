@@ -8,9 +8,11 @@ import pytest
 import time_machine
 from django.db import transaction
 
+from accounts.origin import Origin
 from approvals import exemptions, gated_commands
 from approvals.gates.statuses import US
 from db.clock import now_us
+from journal.models import Entry
 from ledger import commands
 from ledger.models import Attempt
 from ledger.store.writer import LostRace
@@ -134,3 +136,19 @@ def test_a_dispatch_that_waited_is_of_the_moment_when_it_came_through(
     assert done.status_code == 200
     attempt, gate = Attempt.objects.get(), inbox.gate(planned)
     assert (attempt.received_us, attempt.dispatched_at_us, gate.used_at_us) == (late, late, late)
+
+
+def test_a_command_that_lost_a_race_as_evidence_is_tried_again_as_a_command(
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, tries = gated_commands.plan_with_policy, iter([True])
+
+    def lose_first(origin: Origin, *arguments: Any, **named: Any) -> Any:
+        if next(tries, False):
+            origin.lane = "evidence"
+            raise LostRace
+        return planned(origin, *arguments, **named)
+
+    monkeypatch.setattr(gated_commands, "plan_with_policy", lose_first)
+    effect = inbox.plan()
+    assert Entry.objects.get(effect=effect["id"], kind="effect.planned").lane == "command"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from approvals.checks.quantities import find_unit
+from approvals.checks.quantities import NO_UNIT, find_unit
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_batch import plainly
@@ -22,7 +22,9 @@ from tests.approvals.test_inbox_batch import plainly
         ("amount_minor", {"amount_minor": 2300, "currency": "EUR"}, "minor, currency EUR"),
         ("fee", {"fee": 3, "fee_currency": "CHF", "currency": "EUR"}, "currency CHF"),
         ("size", {"size": 20, "unit": "GiB"}, "unit GiB"),
-        ("amount", {"amount": 2300}, ""),
+        ("amount", {"amount": 2300}, NO_UNIT),
+        ("refundAmount", {"refundAmount": 25}, NO_UNIT),
+        ("value", {"value": 2300}, ""),  # may be anything
         ("amount", {"amount": "23.00 EUR", "currency": "EUR"}, ""),  # names its own
         ("amount", {"amount": True, "currency": "EUR"}, ""),
         ("amount", {"amount": 5, "currency": "whatever the customer asks for"}, ""),
@@ -44,6 +46,8 @@ def test_the_card_shows_the_unit_beside_the_amount(inbox: InboxScenario, rita: R
     html = rita.page(url_of(inbox.gate(inbox.plan(arguments=arguments))))
     assert "amount 2300 currency EUR" in plainly(html)
     assert "Amount 2 300, currency EUR" in plainly(html)
+    html = rita.page(url_of(inbox.gate(inbox.plan("e-3", arguments={"amount": 2300}))))
+    assert "amount 2300 no unit sent" in plainly(html)
     hostile = {"amount": 2300, "currency": "<b>EUR"}
     html = rita.page(url_of(inbox.gate(inbox.plan("e-2", arguments=hostile))))
     assert 'class="unit"' not in html

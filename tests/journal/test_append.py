@@ -21,12 +21,12 @@ PROJECT = new_project()
 def test_positions_follow_the_order_given_whatever_the_keys() -> None:
     names = [f"{n:03}" for n in range(50)]
     random.Random(7).shuffle(names)
-    fates = entries.append_entries([draft(name, project=PROJECT) for name in names], NOW_US)
+    results = entries.append_entries([draft(name, project=PROJECT) for name in names], NOW_US)
     assert ids(PROJECT) == names
-    positions = [fate.position for fate in fates]
+    positions = [result.position for result in results]
     assert positions == sorted(positions)
     assert len(set(positions)) == 50
-    assert {fate.status for fate in fates} == {AppendStatus.CREATED}
+    assert {result.status for result in results} == {AppendStatus.CREATED}
 
 
 def test_every_column_is_stored_as_given() -> None:
@@ -74,8 +74,10 @@ def test_a_repetition_is_a_duplicate_and_adds_nothing() -> None:
 def test_the_same_key_with_other_content_is_a_conflict_and_stored_once() -> None:
     first = entries.append_entries([draft("a", project=PROJECT)], NOW_US)[0]
     for _ in range(3):
-        fate = entries.append_entries([draft("a", '{"word":"other"}', project=PROJECT)], NOW_US)[0]
-        assert fate == AppendResult(AppendStatus.CONFLICT, first.position)
+        result = entries.append_entries([draft("a", '{"word":"other"}', project=PROJECT)], NOW_US)[
+            0
+        ]
+        assert result == AppendResult(AppendStatus.CONFLICT, first.position)
     (kept,) = conflicts(PROJECT)
     assert text_of(kept.position) == '{"word":"other"}'
     assert text_of(first.position) == '{"word":"first"}'
@@ -97,7 +99,7 @@ def test_an_id_is_one_within_its_project_and_source_only() -> None:
         draft("a", "2", project=PROJECT, source="robot/2"),
         draft("a", "3", project=other),
     ]
-    assert [fate.status for fate in entries.append_entries(drafts, NOW_US)] == [
+    assert [result.status for result in entries.append_entries(drafts, NOW_US)] == [
         AppendStatus.CREATED
     ] * 3
 
@@ -108,9 +110,9 @@ def test_repeats_inside_one_batch_are_distinguished(known_before: bool) -> None:
         entries.append_entries([draft("a", project=PROJECT)], NOW_US)
     words = [None, None, '{"word":"other"}', '{"word":"other"}', None]
     batch = [draft("a", **({"text": word} if word else {}), project=PROJECT) for word in words]
-    fates = [fate.status for fate in entries.append_entries(batch, NOW_US)]
+    results = [result.status for result in entries.append_entries(batch, NOW_US)]
     first = AppendStatus.DUPLICATE if known_before else AppendStatus.CREATED
-    assert fates == [
+    assert results == [
         first,
         AppendStatus.DUPLICATE,
         AppendStatus.CONFLICT,
@@ -128,8 +130,8 @@ def test_a_batch_that_begins_with_a_conflict_still_finds_the_stored_entry() -> N
         draft("a", project=PROJECT),
         draft("a", "{}", project=PROJECT),
     ]
-    fates = [fate.status for fate in entries.append_entries(batch, NOW_US)]
-    assert fates == [AppendStatus.CONFLICT, AppendStatus.DUPLICATE, AppendStatus.CONFLICT]
+    results = [result.status for result in entries.append_entries(batch, NOW_US)]
+    assert results == [AppendStatus.CONFLICT, AppendStatus.DUPLICATE, AppendStatus.CONFLICT]
 
 
 def test_more_known_keys_than_a_statement_may_have_parameters_are_compared() -> None:
@@ -137,9 +139,9 @@ def test_more_known_keys_than_a_statement_may_have_parameters_are_compared() -> 
     entries.append_entries(batch, NOW_US)
     mixed = [*batch, *(draft(f"new {n}", project=PROJECT) for n in range(3))]
     random.Random(1).shuffle(mixed)
-    fates = entries.append_entries(mixed, NOW_US)
-    assert sum(fate.status is AppendStatus.DUPLICATE for fate in fates) == 1_200
-    assert sum(fate.status is AppendStatus.CREATED for fate in fates) == 3
+    results = entries.append_entries(mixed, NOW_US)
+    assert sum(result.status is AppendStatus.DUPLICATE for result in results) == 1_200
+    assert sum(result.status is AppendStatus.CREATED for result in results) == 3
 
 
 def test_an_empty_batch_appends_nothing() -> None:
@@ -184,8 +186,8 @@ def test_a_check_separates_duplicates_from_conflicts_and_keeps_a_conflict_once()
         AppendStatus.DUPLICATE, first.position
     )
     for _ in range(2):
-        fate = entries.compare_with_stored(draft("a", "{}", project=PROJECT), NOW_US)
-        assert fate == AppendResult(AppendStatus.CONFLICT, first.position)
+        result = entries.compare_with_stored(draft("a", "{}", project=PROJECT), NOW_US)
+        assert result == AppendResult(AppendStatus.CONFLICT, first.position)
     assert len(conflicts(PROJECT)) == 1
     assert len(ids(PROJECT)) == 2
 
@@ -232,8 +234,8 @@ def test_threads_with_overlapping_shuffled_batches_append_each_entry_once(commit
         for _ in range(6):
             batch = chance.sample(everything, 70)
             with transaction.atomic():
-                for fate in entries.append_entries([replace(entry) for entry in batch], NOW_US):
-                    counts[fate.status] += 1
+                for result in entries.append_entries([replace(entry) for entry in batch], NOW_US):
+                    counts[result.status] += 1
         return counts
 
     results = together(*(partial(writer, seed) for seed in range(4)))
