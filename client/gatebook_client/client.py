@@ -18,13 +18,10 @@ from gatebook_client.http import AsyncHttpClient, HttpClient, check_address
 from gatebook_client.lease import HeartbeatSender, Lease
 from gatebook_client.sessions import Session
 from gatebook_client.types import ENDED, Json
+from gatebook_client.waiting import log_wait
 
 P = ParamSpec("P")
 Opener = TypeVar("Opener", bound="SessionOpener")
-
-
-def _ignore_wait(_reason: str, _answer: Json) -> None:
-    """Ignore a wait: the default of `on_wait`."""
 
 
 def _read_environment(url: str, token: str) -> tuple[str, str]:
@@ -212,7 +209,7 @@ class AsyncClient(SessionOpener):
         token: str = "",
         *,
         patience_s: float = 15.0,
-        on_wait: OnWait = _ignore_wait,
+        on_wait: OnWait = log_wait,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -233,7 +230,9 @@ class Client(Blocking[SessionOpener]):
     `patience_s` is how long requests are retried before ServerUnavailable is raised. `on_wait` is
     called before each wait, with a reason (gate, stop, pace, breaker or verdict) and Gatebook's
     answer. It is also called with `same_call` and the answer to the plan if the same call has an
-    unknown outcome in another session, and with `left_open`. `transport` and `sleep` are for tests.
+    unknown outcome in another session, and with `left_open`. Without it, waits are logged by the
+    logger `gatebook_client`, as a warning if people must act. `transport` and `sleep` are for
+    tests.
     """
 
     def __init__(
@@ -242,7 +241,7 @@ class Client(Blocking[SessionOpener]):
         token: str = "",
         *,
         patience_s: float = 15.0,
-        on_wait: OnWait = _ignore_wait,
+        on_wait: OnWait = log_wait,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -310,7 +309,7 @@ def session(
     *,
     key: str = "",
     patience_s: float = 15.0,
-    on_wait: OnWait = _ignore_wait,
+    on_wait: OnWait = log_wait,
     transport: httpx.BaseTransport | None = None,
     sleep: Callable[[float], None] = time.sleep,
     **how: Any,
@@ -328,7 +327,7 @@ def async_session(
     *,
     key: str = "",
     patience_s: float = 15.0,
-    on_wait: OnWait = _ignore_wait,
+    on_wait: OnWait = log_wait,
     transport: httpx.AsyncBaseTransport | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     **how: Any,

@@ -241,7 +241,7 @@ class Effects(Attempts):
         if answer == "proceed":
             return await self.dispatch(effect, request)
         if answer == "wait" and planned.get("permission") == "pending":
-            request.on_wait("gate", planned)
+            waiting.report_gate(self.session, planned, request.on_wait)
             await waiting.wait_for_permission(self.session, planned, request.limits)
             return await self.dispatch(effect, request)
         if answer == "wait":
@@ -378,7 +378,7 @@ class Effects(Attempts):
         if verdict.needs_permission:
             planned = await self.send_plan(request, verdict.effect_json.get("effect_key"))
             if planned.get("permission") == "pending":
-                request.on_wait("gate", planned)
+                waiting.report_gate(self.session, planned, request.on_wait)
                 await waiting.wait_for_permission(self.session, planned, request.limits)
             elif planned.get("permission") != "granted":
                 raise await self._permission_error(planned)
@@ -495,7 +495,7 @@ class Effects(Attempts):
         That is a gate, a stop, the lease of another process, or the in-flight window.
         """
         if verdict.reason == "GATE_PENDING" and isinstance(verdict.effect_json.get("gate"), dict):
-            request.on_wait("gate", verdict.effect_json)
+            waiting.report_gate(self.session, verdict.effect_json, request.on_wait)
             await waiting.wait_for_permission(self.session, verdict.effect_json, request.limits)
         else:
             request.on_wait("verdict", {"detail": verdict.sentence, "reason": verdict.reason})

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from gatebook_client import watcher
+from gatebook_client import waiting, watcher
 from gatebook_client.client import Client
 from gatebook_client.errors import GatebookError, NotYet, OpenWork, Rejected, WaitTimeout
 from gatebook_client.sessions import Session
@@ -37,19 +37,7 @@ KEY_ENV_NAME = "GATEBOOK_REMOTE_KEY"
 
 def print_wait(reason: str, answer: Json) -> None:
     """Print on standard error what the command waits for."""
-    if reason == "gate":
-        sentence = f"waiting for approval of {answer.get('handle')} ({answer.get('tool')})"
-    elif reason == "same_call":
-        named = ", ".join(
-            f"{effect['handle']} in {effect['session_key']}" for effect in answer["same_calls"]
-        )
-        sentence = f"the same call may have happened already: {named}; its outcome is unknown"
-    elif reason == "left_open":
-        handles = ", ".join(str(effect.get("handle")) for effect in answer["effects"])
-        sentence = f"session {answer['session_key']} is left open because of {handles}"
-    else:
-        sentence = f"waiting: {answer.get('detail') or answer.get('reason') or reason}"
-    sys.stderr.write(f"gatebook: {sentence}\n")
+    sys.stderr.write(f"gatebook: {waiting.describe_wait(reason, answer)}\n")
 
 
 def run(client: Client, options: argparse.Namespace) -> int:

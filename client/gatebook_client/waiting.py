@@ -3,7 +3,9 @@
 Every wait checks at intervals whether the session is still active.
 """
 
+import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ from gatebook_client.types import Json
 if TYPE_CHECKING:
     from gatebook_client.attempts import EffectSession
 
+log = logging.getLogger("gatebook_client")
 WAIT_S = 45  # maximum duration of one long poll
 PAUSE_S = 2.0  # between two checks of a state without a long poll
 CHECK_EVERY_S = 5.0
@@ -51,6 +54,45 @@ class Limits:
     def of(self, reason: str) -> float | None:
         """Return the limit for a reason of NotYet."""
         return self.people if reason in OF_PEOPLE else self.windows
+
+
+def describe_wait(reason: str, answer: Json) -> str:
+    """Return what a program waits for: "waiting for approval of e_5 (mail.send): http://…"."""
+    if reason == "gate":
+        page = answer.get("gate_url")
+        sentence = f"waiting for approval of {answer.get('handle')} ({answer.get('tool')})"
+        return f"{sentence}: {page}" if page else sentence
+    if reason == "same_call":
+        named = ", ".join(
+            f"{effect['handle']} in {effect['session_key']}" for effect in answer["same_calls"]
+        )
+        return f"the same call may have happened already: {named}; its outcome is unknown"
+    if reason == "left_open":
+        handles = ", ".join(str(effect.get("handle")) for effect in answer["effects"])
+        return f"session {answer['session_key']} is left open because of {handles}"
+    return f"waiting: {answer.get('detail') or answer.get('reason') or reason}"
+
+
+def log_wait(reason: str, answer: Json) -> None:
+    """Log a wait: the default of `on_wait`.
+
+    What people must do is a warning, which Python shows without any configuration of logging.
+    """
+    level = logging.WARNING if reason in ("gate", "stop", "same_call") else logging.INFO
+    log.log(level, "gatebook: %s", describe_wait(reason, answer))
+
+
+def build_gate_url(session: "EffectSession", gate: Json) -> str:
+    """Return the address of the page of a gate, or "" when the server did not name it."""
+    page = gate.get("page")
+    return f"{session.http.url}{page}" if page else ""
+
+
+def report_gate(
+    session: "EffectSession", effect: Json, on_wait: Callable[[str, Json], object]
+) -> None:
+    """Call `on_wait` before a wait for approval, with the effect and the address of the page."""
+    on_wait("gate", effect | {"gate_url": build_gate_url(session, effect["gate"])})
 
 
 async def wait_for_permission(session: "EffectSession", effect: Json, limits: Limits) -> None:
@@ -106,7 +148,6 @@ def list_comments(gate: Json) -> tuple[str, ...]:
 
 def build_not_yet(session: "EffectSession", effect: Json, gate: Json) -> NotYet:
     """Build the error for a gate that is not approved, or under a stop."""
-    page = gate.get("page")
     stopped = bool(gate.get("stopped"))
     sentence = "is under a stop" if stopped else "is not approved yet"
     return NotYet(
@@ -115,7 +156,7 @@ def build_not_yet(session: "EffectSession", effect: Json, gate: Json) -> NotYet:
         reason="stop" if stopped else "people",
         until_us=None if stopped else gate.get("decide_by_us"),
         gate=str(gate["id"]),
-        gate_url=f"{session.http.url}{page}" if page else "",
+        gate_url=build_gate_url(session, gate),
         comments=list_comments(gate),
     )
 

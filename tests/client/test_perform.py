@@ -156,6 +156,23 @@ def test_an_approved_act_is_done(ledger: FakeGatebook) -> None:
     assert reasons == ["gate"]
 
 
+def test_without_a_listener_a_wait_for_people_is_a_warning_with_its_page(
+    ledger: FakeGatebook, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger.declare_tool("mail.send", "probeable", needs_approval=True)
+    with (
+        pytest.warns(gatebook.OpenWork),
+        ledger.session("a") as s,
+        pytest.raises(gatebook.NotYet) as late,
+    ):
+        s.perform(*MAIL, World().act, wait_s=0)
+    (logged,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert logged.name == "gatebook_client"
+    assert "waiting for approval of" in logged.getMessage()
+    assert late.value.gate_url
+    assert logged.getMessage().endswith(late.value.gate_url)
+
+
 @pytest.mark.parametrize("status", ["denied", "changes_requested"])
 def test_a_denied_act_is_not_done_however_often_it_is_requested(
     ledger: FakeGatebook, status: str

@@ -1,0 +1,58 @@
+"""The curl commands of the first steps, run as they are shown, under a rule that holds them."""
+
+import html
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from django.template.loader import render_to_string
+
+from tests.config.server import Server
+from tests.evaluation.test_demo_agent import a_project, rule
+
+RULES = """\
+name: demo
+rules:
+  - {id: mail, title: Mail waits for a person, match: {tools: [mail.send]}, outcome: require}
+"""
+
+
+def show_curl_commands(url: str, token: str) -> str:
+    """Return the commands for curl as a person copies them from the page."""
+    context = {"url": url, "token": token, "wheel": "gatebook_client-0-py3-none-any.whl"}
+    page = render_to_string("pages/first_steps/_how_your_agent_runs.html", context)
+    match = re.search(r'aria-label="Commands for curl"\s*>(.*?)</pre>', page, re.DOTALL)
+    assert match is not None
+    return html.unescape(match[1])
+
+
+def test_the_curl_commands_wait_for_approval_and_then_act(
+    live_server_process: Server, tmp_path: Path
+) -> None:
+    server = live_server_process
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES)
+    token = a_project(server, "first-curl", rules)
+    shell = subprocess.Popen(
+        ["bash", "-c", show_curl_commands(server.url, token)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert shell.stdout is not None
+        printed = ""
+        until = time.monotonic() + 60
+        while "waiting for approval" not in printed and time.monotonic() < until:
+            printed += shell.stdout.readline()
+        gate = server.run(
+            "from approvals.models import Gate\n"
+            "print(Gate.objects.get(status='pending', project__name='first-curl').id)"
+        ).strip()
+        rule(server, gate, "first-curl-pilot", "approve", "the address is right")
+        rest, _ = shell.communicate(timeout=60)
+    finally:
+        shell.kill()
+        shell.wait()
+    assert '"state":"acknowledged"' in rest
