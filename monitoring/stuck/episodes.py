@@ -124,7 +124,9 @@ def _record_transition(rows: Sequence[StuckEpisode], kind: str, at_us: int) -> i
             row.project_id,
             entry=result.position,
             topic=TOPIC,
-            deduplication_key=build_alert_key(row.session_id, row.subject, row.rule, row.epoch)
+            deduplication_key=build_notification_key(
+                row.session_id, row.subject, row.rule, row.epoch
+            )
             if raising
             else f"recovered:{row.id.hex}",
             due_at_us=at_us,
@@ -143,10 +145,10 @@ def _end_reasons(rows: Sequence[StuckEpisode]) -> dict[UUID | None, str]:
 PROGRESS: Final = "progress"  # reason for clearing an episode whose session continues
 
 
-def build_alert_key(session: UUID | None, subject: UUID, rule: str, epoch: int) -> str:
-    """Build the deduplication key of an alert.
+def build_notification_key(session: UUID | None, subject: UUID, rule: str, epoch: int) -> str:
+    """Build the deduplication key of a notification.
 
-    There is one per session, rule and epoch, however often the alert is raised. S10 has one per
+    There is one per session, rule and epoch, however often the problem is raised. S10 has one per
     agent. S4 and S6 have one per effect or gate: a second unknown effect is news, and a session
     without a lease stays in epoch 0.
     """

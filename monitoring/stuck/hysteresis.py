@@ -1,11 +1,11 @@
-"""Hysteresis of alerts: two evaluations in a row raise, one negative clears. Pure functions."""
+"""Hysteresis of stuck rules: two evaluations in a row raise, one negative clears. Pure."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
 US: Final = 1_000_000
 GRACE_S: Final = 60  # a longer silence of the sweeper counts as an outage of Gatebook
-PAUSE_S: Final = 120  # alerts pause this long after an outage, so that agents can reconnect
+PAUSE_S: Final = 120  # nothing is raised this long after an outage, so that agents can reconnect
 EpisodeStep = Literal["", "see", "raise", "clear", "forget"]
 
 

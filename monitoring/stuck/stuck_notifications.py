@@ -1,7 +1,8 @@
 """Notifications of raised and cleared episodes, delivered at least once from the outbox.
 
-Recipients are the subscribed channels and the session's owner; operators read the log. One alert
-per key of `episodes.build_alert_key`, and one recovery when nothing is raised under the key.
+Recipients are the subscribed channels and the session's owner; operators read the log. One
+notification per key of `episodes.build_notification_key`, and one recovery when nothing is raised
+under the key.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ from journal import outbox
 from journal.models import Entry, Outbox
 from monitoring.models import StuckEpisode
 from monitoring.stuck.board import session_owner
-from monitoring.stuck.episodes import PER_SUBJECT_RULES, build_alert_key, sentence_from_json
+from monitoring.stuck.episodes import PER_SUBJECT_RULES, build_notification_key, sentence_from_json
 from monitoring.stuck.rules import RULES
 from notifications import message_text, notifications
 from notifications.message_text import NotificationText
@@ -45,7 +46,7 @@ def notify_episode(row: Outbox) -> None:
         gate = entry.subject if _load_facts(entry)["rule"] == "S6" else None
         notifications.notify_stuck(row, _find_recipients(entry), gate)
     elif not _raised_episodes(entry).exists():
-        notifications.notify_recovered(row, _alert_key(entry))
+        notifications.notify_recovered(row, _notification_key(entry))
 
 
 def _load_facts(entry: Entry) -> dict[str, Any]:
@@ -53,9 +54,9 @@ def _load_facts(entry: Entry) -> dict[str, Any]:
     return facts
 
 
-def _alert_key(entry: Entry) -> str:
+def _notification_key(entry: Entry) -> str:
     facts = _load_facts(entry)
-    return build_alert_key(entry.session, _subject_of(entry), facts["rule"], facts["epoch"])
+    return build_notification_key(entry.session, _subject_of(entry), facts["rule"], facts["epoch"])
 
 
 def _subject_of(entry: Entry) -> UUID:
@@ -64,7 +65,7 @@ def _subject_of(entry: Entry) -> UUID:
 
 
 def _raised_episodes(entry: Entry) -> QuerySet[StuckEpisode]:
-    """Query the raised episodes under the alert key of an entry."""
+    """Query the raised episodes under the notification key of an entry."""
     facts = _load_facts(entry)
     of = Q(session=entry.session)
     if entry.session is None or facts["rule"] in PER_SUBJECT_RULES:

@@ -43,7 +43,7 @@ class SweepResult:
     stuck: int = 0
     raised: int = 0
     cleared: int = 0
-    is_paused: bool = False  # alerts are paused after an outage of Gatebook
+    is_paused: bool = False  # nothing is raised after an outage of Gatebook
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from ledger.models import Effect
 from ledger.verdicts.verdict_inputs import is_in_doubt
 from ledger.violations import ACKNOWLEDGED_KIND, VIOLATION_LABELS
 from monitoring.models import StuckEpisode
-from monitoring.stuck.episodes import build_alert_key, sentence_from_json
+from monitoring.stuck.episodes import build_notification_key, sentence_from_json
 from monitoring.stuck.rules import RULES, name_rule
 from notifications.models import Notification, NotificationChannel
 from pages.effects.resolve import ANSWERS
@@ -403,7 +403,8 @@ def _load_notifications(
 ) -> tuple[list[PersonAct], list[str]]:
     """Return the notifications about requests (by id) and stuck rules. At most two queries."""
     keys = {
-        build_alert_key(row.session_id, row.subject, row.rule, row.epoch): row for row in episodes
+        build_notification_key(row.session_id, row.subject, row.rule, row.epoch): row
+        for row in episodes
     }
     keys |= {f"over:{key}": row for key, row in keys.items()}
     notifications = Notification.objects.annotate(at_us=Coalesce("sent_at_us", "due_at_us"))

@@ -17,5 +17,5 @@ class Command(BaseCommand):
         done = sweeper.sweep_stuck()
         words = f"{done.stuck} stuck, {done.raised} raised, {done.cleared} cleared."
         self.stdout.write(
-            f"{words} Alerts are paused: Gatebook was down." if done.is_paused else words
+            f"{words} Nothing is raised yet: Gatebook was down." if done.is_paused else words
         )
