@@ -38,8 +38,8 @@ def find_missing_constants(source: str) -> set[str]:
     """Return the constants that sentences of a module name and its code does not have."""
     named = {name for text in read_sentences(source) for name in _CONSTANT.findall(text)}
     tokens = tokenize.generate_tokens(iter(source.splitlines(keepends=True)).__next__)
-    known = {token.string for token in tokens if token.type == tokenize.NAME}
-    return named - known - NOT_CONSTANTS
+    names = {token.string for token in tokens if token.type == tokenize.NAME}
+    return named - names - NOT_CONSTANTS
 
 
 def test_the_check_finds_a_constant_of_another_name() -> None:
