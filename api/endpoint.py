@@ -209,8 +209,8 @@ def handle_errors(*methods: str) -> Callable[[Handler], Handler]:
                     path=request.path,
                 )
                 detail = (
-                    "The database rejected the request. Nothing was recorded; the server log has"
-                    " the cause."
+                    "The database rejected the request. Nothing was recorded. Do not repeat it"
+                    " unchanged; ask the operator for the cause in the server log."
                 )
                 return problems.build_problem_response(Problem(500, "server_error", detail))
 

@@ -71,7 +71,10 @@ QUORUM_LOST: Final = Refusal(
     "quorum_lost",
 )
 DENIED_FOR_SESSION: Final = Refusal(
-    "GATE_DENIED", "The action is denied for this session. Do not act.", "denied_session"
+    "GATE_DENIED",
+    "This action is denied for the rest of the session. Do not act or request it again."
+    " Supersede the effect.",
+    "denied_session",
 )
 PLAN_CHANGED: Final = Refusal(
     "INTENT_MISMATCH",
@@ -106,10 +109,13 @@ COMPENSATION_FIRST: Final = Refusal(
     "A compensation of this effect is open. Do not act; settle the compensation first.",
 )
 LEASE_HELD: Final = Refusal(
-    "LEASE_HELD", "Another worker holds the lease. Do not act while it is live."
+    "LEASE_HELD",
+    "Another worker holds the lease. Do not act. Wait until that lease ends, then acquire it.",
 )
 NOT_IN_THIS_STATE: Final = Refusal(
-    "WRONG_STATE", "The command does not apply in the effect's current state. Read the effect."
+    "WRONG_STATE",
+    "This command is not allowed in the effect's current state. Read the effect with"
+    " GET /effects/{id}, and choose a command that its state allows.",
 )
 
 
@@ -124,20 +130,26 @@ def refuse_undispatched_report(attempt: int) -> Refusal:
 
 def refuse_undispatched_probe(attempt: int) -> Refusal:
     """Return the refusal of a probe of an attempt that was never dispatched."""
-    sentence = f"Attempt {attempt} was never dispatched. There is nothing to probe."
+    sentence = (
+        f"Attempt {attempt} was never dispatched, so there is nothing to probe."
+        " Check the attempt number."
+    )
     return Refusal("NOT_DISPATCHED", sentence)
 
 
 def refuse_compensation(state: str) -> Refusal:
     """Return the refusal to compensate an effect whose state leaves nothing to undo."""
-    return Refusal("WRONG_STATE", f"The effect is {state}. There is nothing to compensate.")
+    sentence = (
+        f"The effect is {state}, so there is nothing to compensate. Do not plan a compensation."
+    )
+    return Refusal("WRONG_STATE", sentence)
 
 
 def refuse_wrong_state(row: EffectRow) -> Refusal:
     """Return the refusal of a command that the current state does not allow."""
     sentence = (
-        f"This command does not apply in state {row.state}."
-        " Read the effect and decide from its current state."
+        f"This command is not allowed in state {row.state}. Read the effect with"
+        " GET /effects/{id}, and choose a command that its state allows."
     )
     return Refusal("WRONG_STATE", sentence)
 

@@ -33,7 +33,7 @@ VERDICT_ROWS: Final = (
     ),
     VerdictRow(
         "1",
-        "Another worker holds a live lease on the work",
+        "Another worker holds a lease on the work",
         ("LEASE_HELD",),
         "wait",
         "The worker reports, or its lease ends.",
@@ -86,7 +86,7 @@ VERDICT_ROWS: Final = (
     VerdictRow("8", "Compensated or superseded", ("CLOSED",), "skip", "Nothing."),
     VerdictRow(
         "9",
-        "Failed: rejected by the remote, or resolved as not happened",
+        "Failed: rejected by the remote service, or resolved as not happened",
         ("REJECTED_CLEAN",),
         "replay with its own permission and a new remote key",
         "Planning it again.",
@@ -152,21 +152,21 @@ VERDICT_ROWS: Final = (
     ),
     VerdictRow(
         "17",
-        "Dispatched, and the remote still knows our key",
+        "Dispatched, and the remote service still knows the remote key",
         ("KEY_LIVE",),
         "replay with the same remote key",
-        "The end of the remote's key window.",
+        "The end of the remote service's key window.",
     ),
     VerdictRow(
         "18",
-        "Dispatched, and the remote has forgotten our key",
+        "Dispatched, and the remote service has forgotten the remote key",
         ("KEY_EXPIRED", "IN_FLIGHT_UNKNOWN"),
         "probe, otherwise a person decides",
         _LOOK,
     ),
     VerdictRow(
         "19",
-        "Dispatched, and the remote's record decides",
+        "Dispatched, and the remote service's record decides",
         ("REF_PROBE", "IN_FLIGHT_UNKNOWN"),
         "probe: if found, skip; if absent after the in-flight window, replay",
         _LOOK,
@@ -180,7 +180,7 @@ VERDICT_ROWS: Final = (
     ),
     VerdictRow(
         "21",
-        "Dispatched, and it can be probed by our key",
+        "Dispatched, and it can be probed by the remote key",
         ("PROBED_ABSENT", "IN_FLIGHT_UNKNOWN"),
         "probe: if found, skip; if absent after the in-flight window, replay with the same"
         " remote key",
@@ -202,7 +202,7 @@ VERDICT_ROWS: Final = (
     ),
     VerdictRow(
         "24",
-        "Dispatched, and our key or the known reference can undo it",
+        "Dispatched, and the remote key or the known reference can undo it",
         ("CANCEL_THEN_REDO", "UNDO_FAILED"),
         "compensate, then a new attempt with a new remote key; if that failed, a person decides",
         "An acknowledged compensation.",
@@ -238,7 +238,7 @@ ANSWER_LABELS: Final = {
 # The reason -> a short label, and the reason in one sentence.
 _REASONS: Final = {
     "STOPPED": ("stopped", "A person has stopped it."),
-    "LEASE_HELD": ("lease held", "Another worker holds a live lease on the work."),
+    "LEASE_HELD": ("lease held", "Another worker holds a lease on the work."),
     "NOT_DISPATCHED": (
         "not dispatched",
         "It was planned, is permitted without approval, and was not dispatched.",
@@ -269,15 +269,15 @@ _REASONS: Final = {
     "STALE_PUT": ("overtaken", "It sets a state, and a later effect on the same resource exists."),
     "KEY_LIVE": (
         "remote knows the key",
-        "The remote still knows its key, and does the same thing once.",
+        "The remote service still knows the remote key, and does nothing twice under it.",
     ),
-    "KEY_EXPIRED": ("key forgotten", "The remote has forgotten its key."),
-    "REF_PROBE": ("probe it", "The remote's record decides."),
+    "KEY_EXPIRED": ("key forgotten", "The remote service has forgotten the remote key."),
+    "REF_PROBE": ("probe it", "The remote service's record decides."),
     "IN_FLIGHT_WAIT": ("in flight", "It was not found, and an earlier request may still arrive."),
-    "PROBED_ABSENT": ("probe it", "It can be probed by its key."),
+    "PROBED_ABSENT": ("probe it", "It can be probed by the remote key."),
     "PROBE_FAILED": ("probes fail", "The probe failed."),
     "DUPLICATE_FOUND": ("found twice", "A probe found more than one."),
-    "CANCEL_THEN_REDO": ("undo, then again", "Its known key or reference can undo it."),
+    "CANCEL_THEN_REDO": ("undo, then again", "The remote key or its known reference can undo it."),
     "REF_LOST": ("reference unknown", "Only a reference could undo it, and none was reported."),
     "UNDO_FAILED": ("undo failed", "Its compensation failed, and none is open."),
     "IN_FLIGHT_UNKNOWN": (

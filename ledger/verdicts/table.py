@@ -313,13 +313,15 @@ def describe_verdict(decision: Verdict, handle: str = "The effect") -> str:
             ", after planning it again to get permission." if decision.needs_new_permission else "."
         )
     elif decision.answer == "probe":
-        words += " Check the remote, and report what you found."
+        words += " Check the remote service, and report what you found."
     return f"{handle}: {words}"
 
 
 _SENTENCES: Final = {
     "STOPPED": "stopped by a person; wait until the stop is lifted.",
-    "LEASE_HELD": "another worker holds the lease; do not act while it is live.",
+    "LEASE_HELD": (
+        "another worker holds the lease; do not act; wait until that lease ends, then acquire it."
+    ),
     "NOT_DISPATCHED": "not dispatched yet; dispatch it, then act.",
     "GATE_PENDING": "waiting for approval; wait.",
     "GATE_DENIED": "approval was denied; do not act.",
@@ -342,9 +344,9 @@ _SENTENCES: Final = {
     "CONDITIONAL_PUT": "its precondition protects it.",
     "PUT_LATEST": "it sets an absolute state, and nothing newer touched the same resource.",
     "STALE_PUT": "something newer touched the same resource, or may have.",
-    "KEY_LIVE": "the remote still knows its key, and does nothing twice under that key.",
-    "KEY_EXPIRED": "the remote may have forgotten its key.",
-    "REF_PROBE": "the remote keeps a record by which you can find it.",
+    "KEY_LIVE": "the remote service still knows the remote key, and does nothing twice under it.",
+    "KEY_EXPIRED": "the remote service may have forgotten the remote key.",
+    "REF_PROBE": "the remote service keeps a record by which you can find it.",
     "IN_FLIGHT_WAIT": "not found, but a request may still be in flight; wait, then check again.",
     "PROBED_ABSENT": "you can check whether it happened.",
     "PROBE_FAILED": "the probe failed.",

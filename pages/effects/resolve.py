@@ -31,9 +31,9 @@ ANSWERS: Final = {
         "The effect becomes acknowledged with your reference. Agents skip it and do not repeat it.",
     ),
     "not_happened": (
-        "It did not happen, replay once",
+        "It did not happen, allow one more attempt",
         "it did not happen",
-        "The attempt becomes failed. One retry may be requested. "
+        "The attempt becomes failed. The agent may request one more attempt. "
         "If policy requires approval, someone else must approve it.",
     ),
     "compensate": (

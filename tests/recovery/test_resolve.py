@@ -53,7 +53,7 @@ def test_the_page_shows_all_evidence_and_why_the_outcome_is_unknown(
         "Undeclared",
         "Compensation",
         "Later evidence",
-        "It did not happen, replay once",
+        "It did not happen, allow one more attempt",
     ):
         assert words in html, words
     assert "Record my answer anyway" not in html  # its deadline has passed and no worker is known
