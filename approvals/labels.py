@@ -19,7 +19,7 @@ TOOL_CLASS_LABELS: Final[dict[str, str]] = {
     "idempotency_key": "The remote service recognizes repeated requests for some time.",
     "transactional": "The remote service keeps a record, so the outcome can be checked.",
     "probeable": "The result can be checked with the remote service.",
-    "compensable": "Can be undone under its own effect key.",
+    "compensable": "Can be undone by the remote key.",
     "opaque": "If the agent crashes mid-way, a person has to check whether it happened.",
 }
 REVERSIBILITY_RANKS: Final[dict[str, int]] = {
@@ -59,7 +59,7 @@ END_REASON_LABELS: Final[dict[str, str]] = {
     "denied_session": "The same action was denied for the session.",
     "digest_mismatch": "The action no longer matched what people approved.",
     "precondition_changed": "The stated preconditions no longer held.",
-    "requirement_changed": "The policy required more by then.",
+    "requirement_changed": "At the dispatch, the policy required more than was approved.",
     "quorum_lost": "Not enough approvers could still vote.",
     "by_person": "A person revoked the approval.",
     "undone": "The reviewer took the answer back, and the request was made again.",
@@ -67,7 +67,7 @@ END_REASON_LABELS: Final[dict[str, str]] = {
 UNCOUNTED_LABELS: Final[dict[str, str]] = {  # why an approval does not count
     "no_reviewer": "no longer a reviewer of this project",
     "not_asked": "no longer named by the rule",
-    "part_in_it": "now owns, requested or resolved this",
+    "part_in_it": "now a party (owner or requester), or resolved the effect",
 }
 VOTE_ANSWER_LABELS: Final[
     dict[str, tuple[str, str]]
@@ -158,5 +158,5 @@ def describe_needs(requirement: Requirement, parties: list[str]) -> str:
     if requirement.ticket:
         text += f" that names {requirement.ticket}"
     if requirement.proof_on_warning:
-        text += f"; on a warning with {WARNED_PROOF_LABELS[requirement.proof_on_warning]}"
+        text += f"; if there is a warning, with {WARNED_PROOF_LABELS[requirement.proof_on_warning]}"
     return text + "."

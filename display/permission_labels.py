@@ -4,12 +4,12 @@ from typing import Final
 
 from ledger.models import Effect
 
-_UNASKED: Final = "no one asked"
+_UNASKED: Final = "no person was asked"
 # Permission and basis -> words where they say more than the two names.
 _LABELS: Final = {
-    ("granted", "policy"): f"granted, policy: {_UNASKED}",
-    ("used", "policy"): f"used, policy: {_UNASKED}",
-    ("denied", "policy"): f"denied, policy: {_UNASKED}",
+    ("granted", "policy"): "granted by policy",
+    ("used", "policy"): "used, granted by policy",
+    ("denied", "policy"): "denied by policy",
     ("denied", "expired"): "expired, no answer",
 }
 _STEPS: Final = {
@@ -23,7 +23,7 @@ _STEPS: Final = {
 
 
 def describe_permission(permission: str, basis: str) -> str:
-    """Return a permission with its basis: used, policy: no one asked."""
+    """Return a permission with its basis: used, granted by policy."""
     label = _LABELS.get((permission, basis))
     named = f"{permission}, {basis.replace('_', ' ')}" if basis else permission
     return label or named

@@ -109,7 +109,9 @@ def describe_requirement(requirement: Requirement) -> str:
     if requirement.evidence:
         parts.append(f"the request names {describe_evidence(requirement.evidence)}")
     if requirement.proof_on_warning:
-        parts.append(f"on a warning with {WARNED_PROOF_LABELS[requirement.proof_on_warning]}")
+        parts.append(
+            f"if there is a warning, with {WARNED_PROOF_LABELS[requirement.proof_on_warning]}"
+        )
     if requirement.deny_threshold > 1:
         parts.append(f"{requirement.deny_threshold} denials to deny")
     parts.append(f"decide within {format_duration(requirement.decide_within_s)}")

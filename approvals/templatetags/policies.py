@@ -53,7 +53,7 @@ def exemption_state(exemption: Exemption, at_us: int | None = None) -> SafeStrin
         word, colour, shape = f"requested, {missing} more must grant it", "is-awaiting", "awaiting"
     elif exemption.revoked_at_us is None and not over and present < exemption.minimum:
         word, colour, shape = (
-            "ended: too few of its grantors may still grant it",
+            "ended: too few of its grantors are still allowed to grant it",
             "is-failed",
             "stop",
         )

@@ -128,8 +128,8 @@ def _draw_graph(
     def node(effect: Any, how: str) -> relation_graph.RelatedNode:
         return relation_graph.RelatedNode(effect, how, reverse("effect", args=[effect.id]))
 
-    before = [node(row.parent_effect, "parent: caused it")] if row.parent_effect else []
-    before += [node(row.compensates, "undone by it")] if row.compensates else []
+    before = [node(row.parent_effect, "parent of this effect")] if row.parent_effect else []
+    before += [node(row.compensates, "compensated by this effect")] if row.compensates else []
     before += [
         node(link.other, f"same call before, in {link.other.session}")
         for link in elsewhere
@@ -140,8 +140,8 @@ def _draw_graph(
         for repeat in repeats
         if repeat.is_earlier
     ]
-    after = [node(each, "undoes it") for each in compensations]
-    after += [node(each, "caused by it") for each in children]
+    after = [node(each, "compensates this effect") for each in compensations]
+    after += [node(each, "child of this effect") for each in children]
     after += [
         node(link.other, f"same call since, in {link.other.session}")
         for link in elsewhere
@@ -166,7 +166,7 @@ def raw_entry_body(request: MemberRequest, effect: UUID, position: int) -> HttpR
     if stored[0] is None:
         expired = data.load_expiry(position)
         text = (
-            f"The text expired by {expired.reason}, as entry {expired.expired_by} records.\n"
+            f"The text expired ({expired.reason}). Entry {expired.expired_by} records it.\n"
             if expired is not None
             else "This body was erased.\n"
         )

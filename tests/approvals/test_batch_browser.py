@@ -143,7 +143,7 @@ def test_a_set_is_decided_without_script(
     expect(page.get_by_text("none: tick a row")).to_be_visible()
     page.locator(".dock [value=approve]").click()
     expect(page.get_by_text("Tick at least one request.")).to_be_visible()
-    page.get_by_role("button", name="Tick all 4 alike").click()
+    page.get_by_role("button", name="Tick all 4 similar").click()
     expect(page.locator(".set input:checked")).to_have_count(4)
     page.locator(".set input").nth(3).uncheck()
     page.locator(".dock [value=approve]").click()

@@ -294,7 +294,7 @@ def test_an_exemption_ends_with_the_right_to_grant_it(
     answer = dispatch(inbox, other)
     assert code(answer) == (409, "GATE_GONE")
     assert inbox.plan("e-3", tool="act", arguments={"n": 3})["answer"] == "wait"
-    assert "too few of its grantors may still grant it" in client.get(page).text
+    assert "too few of its grantors are still allowed to grant it" in client.get(page).text
     assert "no longer allowed to grant it" in " ".join(client.get(page).text.split())
     assert "too few of its grantors" in client.get(reverse("exemptions")).text
     assert not inbox.agent.get("/search", q="exemption is:live").json()["rows"]

@@ -274,13 +274,15 @@ def test_a_vote_shows_whether_its_voter_ticked_the_long_text(
     long: dict[str, Any] = {"arguments": {"command": "echo step\n" * 40}, **TARGET}
     no = ask(inbox, "s-1", **long)
     rita.answer(no, "deny", "too much")
-    assert "The page showed all of the request. Only approvals need a tick. Card" in plainly(
-        rita.page(url_of(no))
+    assert (
+        "The page showed all of the request. This answer required no confirmation of reading. Card"
+        in plainly(rita.page(url_of(no)))
     )
     yes = ask(inbox, "s-2", **long)
     rita.answer(yes, "approve", all_read="1")
     rita.confirm(yes)  # the earlier denial warns
     assert Gate.objects.get(id=yes.id).status == "approved"
-    assert "The page showed all of the request. Ticked as read. Card" in plainly(
-        rita.page(url_of(yes))
+    assert (
+        "The page showed all of the request. The voter confirmed having read it. Card"
+        in plainly(rita.page(url_of(yes)))
     )

@@ -77,7 +77,7 @@ def test_an_approval_is_recorded_with_what_the_page_showed(
         "approved, not yet used",
         REASON,
         "the same facts as shown here",
-        "has not used it yet",
+        "has not used the permission yet",
     ):
         assert words in html, words
     assert 'name="seen"' not in html

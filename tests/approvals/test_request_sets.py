@@ -64,7 +64,7 @@ def test_the_outlier_is_named_and_never_folded(volumes: list[Gate], rita: Review
     assert "stands out: cluster" in text
     assert f"cluster 5 × {STAGING}, 1 × {PRODUCTION}" in text
     assert "4 similar requests" in text
-    assert f"5 alike, 1 stands out {volumes[-1]}" in text
+    assert f"5 similar, 1 stands out {volumes[-1]}" in text
     assert "Review all 6 together…" in text
     links = re.findall(r'<h3><a href="([^"]+)"', html)
     assert links[0] == url_of(volumes[-1])  # directly before the others of its set
@@ -147,11 +147,11 @@ def choose_set(rita: Reviewer, gates: list[Gate]) -> str:
 def test_the_outlier_has_no_tick_and_only_a_link(volumes: list[Gate], rita: Reviewer) -> None:
     page = choose_set(rita, volumes)
     text = plainly(page)
-    assert "close 6 requests: 5 alike, 1 in production" in text
-    assert f"1 stands out cannot be decided with the others. Open {volumes[-1]}" in text
+    assert "close 6 requests: 5 similar, 1 in production" in text
+    assert f"1 stands out: cannot be decided on this page. Open {volumes[-1]}" in text
     assert f"{PRODUCTION} PROD others: {STAGING}" in text
     assert f"{volumes[-1]} is not part of this. Open it" in text
-    assert "5 alike they differ by issue only" in text
+    assert "5 similar; only issue differs" in text
     assert ticks_of(page) == [str(gate.id) for gate in volumes[:-1]]
     assert [name for name, _ in SEEN.findall(page)] == [f"seen-{g.id.hex}" for g in volumes[:-1]]
 
@@ -295,9 +295,9 @@ def test_the_form_says_what_an_approval_asks_for(inbox: InboxScenario, rita: Rev
     )
     inbox.declare("close", "reversible")
     text = plainly(choose(rita, *(close(inbox, f"c-{n}") for n in range(2))))
-    assert "Approving needs no password, but a reason of at least 12 characters" in text
+    assert "To approve: no password, a reason of at least 12 characters. To deny: a reason" in text
     assert "The reason must name INC-*" in text
-    assert "Some need 2 approvals: yours is one of them" in text
+    assert "Some requests need 2 approvals; you can give one" in text
 
 
 def test_a_request_that_ends_while_the_page_is_open_is_named(

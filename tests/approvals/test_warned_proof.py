@@ -329,7 +329,7 @@ def test_a_lookalike_is_approved_only_with_the_requested_name_typed(
     assert json.loads(Body.objects.get(entry=entry).text)["typed_names"] == [REQUESTED]
     record = plainly(rita.page(url_of(gate)))
     assert "The page showed 2 warnings: lookalike, said against seen." in record
-    assert "Typed from own records" in record
+    assert "The voter typed from own records" in record
 
 
 @pytest.mark.django_db

@@ -146,7 +146,7 @@ def test_an_effect_that_never_ran_says_first_why(
     assert inbox.effect(effect).state == "superseded"
 
 
-def test_a_permission_of_rules_says_that_no_one_was_asked(
+def test_a_permission_of_rules_says_that_no_person_was_asked(
     organization: Organization, agent: Caller
 ) -> None:
     inbox = InboxScenario(organization, agent)
@@ -155,11 +155,11 @@ def test_a_permission_of_rules_says_that_no_one_was_asked(
     agent.dispatch(read)
     assert inbox.effect(read).permission_basis == "policy"
     page = read_words(organization, read["id"])
-    assert "permission used: no one asked" in page
-    assert "used, policy: no one asked" in page
+    assert "permission used: no person was asked" in page
+    assert "used, granted by policy" in page
     client = organization.client("viewer")
     for url in (reverse("session", args=[inbox.effect(read).session_id]), "/search/?q=effect"):
-        assert "used, policy: no one asked" in client.get(url).content.decode(), url
+        assert "used, granted by policy" in client.get(url).content.decode(), url
 
 
 def test_the_nearest_same_call_is_named_with_its_distance(

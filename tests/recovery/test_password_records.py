@@ -32,7 +32,7 @@ def test_a_resolution_says_whether_its_password_was_typed_for_it(
         olga.begin(other, "happened")
         confirm = olga.client.get(reverse("resolve_confirm", args=[other.id])).content.decode()
         assert 'name="password"' not in confirm
-        assert "Password given before; it counts until" in plainly(confirm)
+        assert "You already gave your password; it counts until" in plainly(confirm)
         assert olga.confirm(other).status_code == 302
     (first,), (second,) = entries_of(mail), entries_of(other)
     for entry, password_for in ((first, "this"), (second, "earlier")):
@@ -55,7 +55,7 @@ def test_an_exemption_says_whether_its_password_was_typed_for_it(quiet: InboxSce
     with time_machine.travel(began + 120, tick=False):
         form = client.post(reverse("grant_exemption"), {"tool": "second", **fields})
         assert 'name="password"' not in form.text
-        assert "Password given before; it counts until" in plainly(form.text)
+        assert "You already gave your password; it counts until" in plainly(form.text)
         code = code_in(form.text)
         sent = client.post(reverse("grant_exemption"), {"tool": "second", **fields, "code": code})
         assert sent.status_code == 302

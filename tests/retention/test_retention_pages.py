@@ -59,7 +59,7 @@ def test_an_administrator_puts_a_counted_set_in_force(
     assert "in force</button>" not in operator.get(page).text
     activate = reverse("activate_retention", args=[row.pk])
     assert operator.post(activate, {"shown": row.counted_at_us}).status_code == 403
-    assert f"{plans} texts go" in " ".join(client.get(page).text.split())
+    assert f"{plans} texts expire" in " ".join(client.get(page).text.split())
     assert "counted again" in client.post(activate, {"shown": "1"}, follow=True).text
     done = client.post(activate, {"shown": row.counted_at_us}, follow=True)
     assert "is in force" in done.text
@@ -73,11 +73,11 @@ def test_an_administrator_puts_a_counted_set_in_force(
     assert ("Texts are in 5 partitions, ready for" in text) == (connection.vendor == "postgresql")
     effect = Effect.objects.get(id=sample.effects["ok"])
     text = " ".join(client.get(reverse("effect", args=[effect.pk])).text.split())
-    assert re.search(r"The text expired on .* by class short, kept 30 days, as", text)
+    assert re.search(r"The text expired on .* \(class short, kept 30 days\)\. <a", text)
     assert "git push origin main" not in text
     raw = client.get(reverse("raw_fact", args=[effect.pk, effect.plan_position]))
     assert raw.status_code == 410
-    assert f"The text expired by class short, kept 30 days, as entry {named.position}" in raw.text
+    assert f"The text expired (class short, kept 30 days). Entry {named.position}" in raw.text
     assert "text expired" in " ".join(client.get(reverse("journal")).text.split())
 
     at = {"at": str(named.position - 1)}  # when the text was still there

@@ -17,7 +17,7 @@ class Command(BaseCommand):
     """Destroy the body of one journal entry, with its salt."""
 
     help = (
-        "Destroy the body of a journal entry for good."
+        "Delete the body of a journal entry permanently."
         " The entry, its commitment and the reason stay."
     )
 
