@@ -34,7 +34,7 @@ VIOLATION_LABELS: Final = {
     "withdrawn_after_dispatch": "Withdrawn after its dispatch; the withdrawal does not count.",
     "key_reuse": "Its effect key was used for another intent.",
     "class_claim": "The agent claimed a laxer tool class than was declared.",
-    ACTED_OUTSIDE: "Acted outside Gatebook: no effect is behind it.",
+    ACTED_OUTSIDE: "Acted outside Gatebook: no effect matches it.",
 }
 VIOLATION_NOT_FOUND: Final = "Marked as a violation, but the journal entry was not found."
 # What a person has seen and said about such an effect. It changes no state and hides nothing.

@@ -85,8 +85,8 @@ def _ready_lines() -> list[str]:
     if step:
         moved = f"set back {elapsed(step.by_us)}, {elapsed(step.ago_us)} ago"
         lines.append(
-            f"clock: {moved}; earlier deadlines and leases last longer,"
-            f" for {elapsed(step.left_us)} more"
+            f"clock: {moved}; earlier deadlines and leases last longer;"
+            f" this ends in {elapsed(step.left_us)}"
         )
     return [f"ready, degraded: {', '.join(troubled)}" if troubled else "ready", *lines]
 
@@ -100,7 +100,7 @@ def _seal_line() -> str:
 
 def _job_status(job: db_job_heartbeats.JobState) -> str:
     if job.ahead_us:
-        return f"clock moved, last ran {elapsed(job.ahead_us)} ahead of the clock"
+        return f"clock set back, last ran at a time {elapsed(job.ahead_us)} in the future"
     late = "late, " if job.late else ""
     if job.failing:
         never = job.succeeded_ago_us is None

@@ -67,7 +67,7 @@ def _build_outside_notification(entry: Entry) -> NotificationText | None:
     place = "".join(f", {defang_text(name)}" for name in target)
     what = words.get("what", "acted")
     facts = [
-        "Acted outside Gatebook: no effect is behind it.",
+        "Acted outside Gatebook: no effect matches it.",
         f"{host} reports that {sender} {what}{place}.",
         f"{sender} is listed as an identity of {agents or 'an agent'}.",
         f"Entry {entry.position} of the journal.",

@@ -76,7 +76,7 @@ def question_match(request: MemberRequest, delivery: UUID) -> HttpResponse:
     try:
         if request.POST.get("do") == "choose":
             host_events.choose_event_match(match.pk, project.pk, actor=actor)
-            messages.success(request, "Recorded: this effect is behind the event.")
+            messages.success(request, "Recorded: this effect caused the event.")
         else:
             host_events.withdraw_event_match(
                 match.pk, project.pk, actor=actor, reason=request.POST.get("reason", "")

@@ -51,7 +51,7 @@ def name_rule(facts: Mapping[str, Any]) -> str:
 UNKNOWN_HEADINGS: Final[dict[str, str]] = {
     "unknown": "Outcome unknown, needs a person",
     "unattended": "Outcome unknown, and no worker to check it",
-    "settling": "Waiting on a fence or a probe",
+    "settling": "Outcome unknown, a worker checks it",
 }
 
 

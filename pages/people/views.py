@@ -48,7 +48,7 @@ def reviewer_page(request: MemberRequest, person: int) -> HttpResponse:
         "sittings": sittings[:20],
         "sitting": sitting,
         "speeds": [
-            ("In this sitting", sitting.speed if sitting is not None else None),
+            ("In this period of work", sitting.speed if sitting is not None else None),
             ("All others", measure_speed([vote for vote in answers if vote.pk not in inside])),
         ],
         "expiries": reviewer_answers.load_expiries(project.id, sittings, period),

@@ -34,7 +34,8 @@ def acknowledge_violations_page(request: MemberRequest) -> HttpResponse:
         try:
             if not ticked:
                 raise ChangeRefused(
-                    "Nothing is ticked, or it was acknowledged already. Tick again."
+                    "No effect is ticked, or the ticked effects were already acknowledged."
+                    " Tick the effects again."
                 )
             count = retry.run_with_retry(lambda: _acknowledge(ticked, reason, request))
         except ChangeRefused as refusal:

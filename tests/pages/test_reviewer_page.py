@@ -44,7 +44,7 @@ def test_a_person_operators_and_administrators_read_answers_that_link_to_request
     assert statuses == {"viewer": 404, "reviewer": 200, "operator": 200, "administrator": 200}
     page = readers["operator"].text
     assert reverse("gate", args=[gate.id]) in page
-    assert "In this sitting" in page
+    assert "In this period of work" in page
     neighbour = inbox.organization.neighbour.user.pk
     assert (
         inbox.organization.client("administrator").get(f"/people/{neighbour}/").status_code == 404

@@ -44,7 +44,7 @@ def test_after_an_outage_of_gatebook_alerts_are_paused(
     assert sweep(2).is_paused
     assert open_rules() == {"S2": False}
     page = organization.client("viewer").get("/stuck/").content.decode()
-    assert "Gatebook was down. Nothing is raised until" in page
+    assert "Gatebook was down. New cases are not reported until" in page
     assert "no heartbeat since" in page  # the status is current
     heartbeat(worker, lease)
     sweep()

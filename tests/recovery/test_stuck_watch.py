@@ -338,8 +338,8 @@ def test_a_gate_past_half_of_its_time_is_stuck_and_its_worker_is_not_dead(
         page = inbox.organization.client("viewer").get("/stuck/").content.decode()
         sessions = inbox.organization.client("viewer").get("/sessions/").content.decode()
     assert f'href="/approvals/{gate.id}/"' in page
-    assert "nothing needs somebody" in page, "people were asked already"
-    assert "1 more waits for a machine or a person" in " ".join(page.split())
+    assert "No case needs a person" in page, "people were asked already"
+    assert "1 waits for a worker’s check or for a person" in " ".join(page.split())
     assert "g_" in page.partition('class="clocks"')[2].partition("</figure>")[0], "a clock for it"
     assert all(
         "Stuck</a>" in " ".join(each.split()).replace(" </a>", "</a>") for each in (page, sessions)

@@ -114,7 +114,7 @@ def test_the_finding_says_that_its_effect_appeared_later(
     entry = Entry.objects.get(kind="code_host.settled")
     assert (entry.effect, entry.subject) == (effect.id, event.id)
     page = bot.organization.client("viewer").get(f"/code-hosts/{event.delivery_id}/")
-    assert "Its effect appeared" in page.content.decode()
+    assert "Its effect was reported" in page.content.decode()
     assert len(violations()) == 1  # what was written stays
 
 
