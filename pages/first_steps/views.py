@@ -16,6 +16,7 @@ from approvals.policies import policies
 from db.errors import ChangeRefused
 from pages.first_steps import client_wheel, data
 from pages.first_steps.data import FirstSteps
+from pages.sample import sample_project
 
 HIDDEN_COOKIE: Final = "gatebook-first-steps"
 _PATH: Final = "/first-steps/"
@@ -53,6 +54,7 @@ def build_steps_context(request: MemberRequest, steps: FirstSteps) -> dict[str, 
         "url": settings.GATEBOOK_URL,
         "wheel": client_wheel.build_client_wheel().file_name,
         "is_hidden": bool(request.COOKIES.get(HIDDEN_COOKIE)),
+        "has_sample": bool(sample_project.find_samples(request.user)),
     }
 
 

@@ -66,7 +66,7 @@ def check_stories(sample: Project, client: Client) -> None:
     denied = gates.filter(status="denied").earliest("opened_position")
     pages = [reverse("gate_people", args=[denied.id]), reverse("effect", args=[denied.effect_id])]
     for url in pages:
-        text = read_text(client, url).partition("What people saw and did views")[2]
+        text = read_text(client, url).partition("What people saw and did a view")[2]
         assert "Those are live customers." in text
         assert today not in text.partition("administrator")[0], url
     assert "after first seeing it" in text
@@ -77,7 +77,7 @@ def check_stories(sample: Project, client: Client) -> None:
     assert ", this, 4 d ago." in read_text(client, reverse("gate", args=[request.id]))
 
     resolved = read_text(client, reverse("effect", args=[effects.get(resolution="happened").id]))
-    acts = resolved.partition("What people saw and did views")[2]
+    acts = resolved.partition("What people saw and did a view")[2]
     assert "resolved the effect: it happened The bank's statement of today has it." in acts
     assert today not in resolved.partition("sample-olga: it happened")[2].partition("entry")[0]
 
@@ -139,6 +139,7 @@ def test_a_sample_is_loaded_marked_and_removed(
 
     client = organization.client("administrator")
     assert "Sample:" not in client.get(reverse("sessions")).content.decode()
+    assert "Open the sample project" in client.get(reverse("first_steps")).content.decode()
     client.post(reverse("load_sample"), {"do": "load"})  # opens the one that is there
     assert find_samples(person) == [sample]
     assert "Sample:" in client.get(reverse("inbox")).content.decode()
@@ -153,6 +154,7 @@ def test_a_sample_is_loaded_marked_and_removed(
     client.post(reverse("remove_sample"), {"do": "remove"})
     call_command("load_sample", unless_loaded=True)  # what was removed does not come back
     assert list(query_samples()) == [sample]
+    assert "Load the sample project" in client.get(reverse("first_steps")).content.decode()
     assert not Membership.objects.filter(project=sample).exists()
     assert list(query_hidden_samples()) == [sample]
     left = Body.objects.filter(entry__project=sample.id).exclude(
