@@ -12,7 +12,7 @@ from uuid import UUID
 from django.urls import register_converter
 from django.urls.converters import UUIDConverter
 
-from api.problems import Problem
+from api.problems import Problem, build_name_not_found
 from approvals.models import Gate
 from db.ids import derive_uuid
 from ledger.models import Effect
@@ -100,8 +100,7 @@ def _find_id(project: UUID, name: str, value: str) -> UUID:
         key = lookup.derive_session_id(project, value)
         identity = key if Session.objects.filter(project=project, id=key).exists() else None
     if identity is None:
-        detail = f"The project has no such {name}. Send its id or handle{_KEY_HINT.get(name, '')}."
-        raise Problem(404, "not_found", detail)
+        raise build_name_not_found(name)
     return identity
 
 
@@ -136,8 +135,5 @@ def _find_in_session(project: UUID, name: str, session: UUID, kind: str, given: 
         gates = Gate.objects.filter(project=project, effect__in=ids)
         ids = list(gates.order_by("-opened_position").values_list("id", flat=True)[:1])
     if not ids:
-        raise Problem(404, "not_found", f"The session has no such {name}. Send its id or handle.")
+        raise build_name_not_found(name, owner="session")
     return ids[0]
-
-
-_KEY_HINT: Final = {"session": ", or its key"}

@@ -8,7 +8,7 @@ from uuid import UUID
 from accounts.origin import Origin, RepeatedKey
 from api import lease_conflicts
 from api.endpoint import Call
-from api.problems import Problem, build_session_not_found
+from api.problems import Problem, build_not_found
 from api.reply import Reply
 from journal import entries
 from sessions import lookup, sessions, writers
@@ -20,13 +20,13 @@ def require_session_id(project: UUID, reference: str) -> UUID:
     try:
         return lookup.load_session(project, reference).id
     except lookup.SessionNotFound:
-        raise build_session_not_found() from None
+        raise build_not_found("session") from None
 
 
 def lock_session_of_call(call: Call, session: UUID) -> Session:
     """Lock the session of a command and return it. Problem 404 if it does not exist."""
     if not sessions.lock_session_row(call.project, session, call.received_us, new_effects=0):
-        raise build_session_not_found()
+        raise build_not_found("session")
     row = Session.objects.get(id=session)
     call.session, call.fence = row.id, row.fence
     return row

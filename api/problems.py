@@ -54,22 +54,32 @@ class Problem(Exception):
         return body | self.more
 
 
-NO_SESSION_TEXT: Final = "The project has no such session. Open it first with POST /sessions."
+# What names no object of the project, and what to do.
+NOT_FOUND_TEXTS: Final = {
+    "artifact": "The project has no such artifact. Record it first with POST /artifacts.",
+    "decision": (
+        "The project has no such decision. Record it first with POST /sessions/{id}/decisions."
+    ),
+    "effect": "The project has no such effect. Plan it first with POST /effects.",
+    "gate": "The project has no such gate. The response to a plan names its gate.",
+    "handoff": "The project has no such handoff. List handoffs with GET /sessions/{id}/handoffs.",
+    "lease": "The project has no such lease. Acquire it first with POST /leases.",
+    "session": "The project has no such session. Open it first with POST /sessions.",
+    "task": "The project has no such task. Create it first.",
+}
+NO_TASK_IN_SESSION_TEXT: Final = "The session has no such task. Create it first, or omit `task`."
+_NAME_HINTS: Final = {"session": ", or its key"}
 
 
-def build_session_not_found() -> Problem:
-    """Build the error for a session that the project does not have."""
-    return Problem(404, "not_found", NO_SESSION_TEXT)
+def build_not_found(kind: str, pointer: str | None = None) -> Problem:
+    """Build the error for an object that the project does not have; `kind` as in the texts."""
+    return Problem(404, "not_found", NOT_FOUND_TEXTS[kind], pointer=pointer)
 
 
-def build_task_not_found() -> Problem:
-    """Build the error for a task that the project does not have."""
-    return Problem(404, "not_found", "The project has no such task. Create it first.")
-
-
-def build_effect_not_found() -> Problem:
-    """Build the error for an effect that the project does not have."""
-    detail = "The project has no such effect. Plan it first with POST /effects."
+def build_name_not_found(kind: str, owner: str = "project") -> Problem:
+    """Build the error for a handle, key or other name that names nothing of its owner."""
+    hint = _NAME_HINTS.get(kind, "") if owner == "project" else ""
+    detail = f"The {owner} has no such {kind}. Send its id or handle{hint}."
     return Problem(404, "not_found", detail)
 
 

@@ -22,7 +22,7 @@ from api.endpoint import (
 )
 from api.path_converters import resolve_path
 from api.preconditions import require_session_id
-from api.problems import Problem, build_effect_not_found
+from api.problems import Problem, build_not_found
 from api.reply import Reply
 from api.schemas import core
 from ledger.models import Effect
@@ -196,16 +196,12 @@ def _artifact_brief(artifact: Artifact) -> dict[str, Any]:
 def _find_artifact(project: UUID, identity: UUID) -> Artifact:
     row = Artifact.objects.filter(project=project, id=identity).first()
     if row is None:
-        raise Problem(
-            404,
-            "not_found",
-            "The project has no such artifact. Record it first with POST /artifacts.",
-        )
+        raise build_not_found("artifact")
     return row
 
 
 def _find_effect(project: UUID, identity: str) -> Effect:
     effect = Effect.objects.filter(project=project, id=UUID(identity)).first()
     if effect is None:
-        raise build_effect_not_found()
+        raise build_not_found("effect")
     return effect

@@ -13,7 +13,7 @@ from api.preconditions import (
     lock_session_of_call,
     raise_if_repeated,
 )
-from api.problems import Problem
+from api.problems import build_not_found
 from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
@@ -86,9 +86,5 @@ decisions_endpoint = dispatch_by_method(POST=record_decision, GET=list_decisions
 def _find_decision(project: UUID, identity: UUID) -> Decision:
     row = Decision.objects.filter(project=project, id=identity).first()
     if row is None:
-        raise Problem(
-            404,
-            "not_found",
-            "The project has no such decision. Record it first with POST /sessions/{id}/decisions.",
-        )
+        raise build_not_found("decision")
     return row

@@ -16,12 +16,7 @@ from api.plan_columns import (
     compute_intent_digest,
     resolve_effect_key,
 )
-from api.problems import (
-    Problem,
-    build_effect_not_found,
-    build_session_not_found,
-    check_meta,
-)
+from api.problems import NO_TASK_IN_SESSION_TEXT, Problem, build_not_found, check_meta
 from api.redaction import redact
 from api.reply import Reply
 from api.schemas import core
@@ -81,7 +76,7 @@ def _record_plan(
         call.project, reference, call.received_us, new_effects=1
     )
     if session is None:
-        raise build_session_not_found()
+        raise build_not_found("session")
     values = build_plan_columns(fields, call.redactions) | build_target_columns(
         call.project, session, fields.target, fields.arguments
     )
@@ -190,7 +185,7 @@ def dispatch_effect_endpoint(
     try:
         answered = gated_commands.dispatch_with_policy(origin, request)
     except LookupError:
-        raise build_effect_not_found() from None
+        raise build_not_found("effect") from None
     reply = _touch_and_reply(call, answered, kept=False, process=fields.process)
     if answered.refusal is None:
         # No request of this attempt may still be in flight after this many seconds.
@@ -216,7 +211,7 @@ def acknowledge_effect_endpoint(
             external_reference=fields.external_reference or "",
         )
     except LookupError:
-        raise build_effect_not_found() from None
+        raise build_not_found("effect") from None
     return _touch_and_reply(call, answered)
 
 
@@ -234,7 +229,7 @@ def fail_effect_endpoint(
             observe=gated_commands.classify_observation,
         )
     except LookupError:
-        raise build_effect_not_found() from None
+        raise build_not_found("effect") from None
     return _touch_and_reply(call, answered)
 
 
@@ -246,7 +241,7 @@ def supersede_effect_endpoint(
     try:
         answered = gated_commands.supersede_with_gates(origin, path["effect"])
     except LookupError:
-        raise build_effect_not_found() from None
+        raise build_not_found("effect") from None
     return _touch_and_reply(call, answered)
 
 
@@ -394,7 +389,7 @@ def _find_effect(project: UUID, identity: str) -> Effect:
     except ValueError:
         effect = None
     if effect is None:
-        raise build_effect_not_found()
+        raise build_not_found("effect")
     return effect
 
 
@@ -402,8 +397,7 @@ def _find_task(project: UUID, session: UUID, reference: str) -> Task:
     stored = lookup.load_session(project, str(session))
     task = tasks.find_task(stored, reference)
     if task is None:
-        detail = "The session has no such task. Create it first, or omit `task`."
-        raise Problem(422, "task_unknown", detail, pointer="/task")
+        raise Problem(422, "task_unknown", NO_TASK_IN_SESSION_TEXT, pointer="/task")
     return task
 
 
@@ -460,7 +454,7 @@ def get_result(call: Call, effect: UUID) -> HttpResponse:
     parse_parameters(call.request, set())
     row = Effect.objects.filter(project=call.project, id=effect).first()
     if row is None:
-        raise build_effect_not_found()
+        raise build_not_found("effect")
     if row.agent_id != call.token.agent:
         detail = "Another agent planned this effect. Only that agent can read its result."
         raise Problem(403, "OTHER_AGENT", detail)
@@ -524,7 +518,7 @@ def get_verdict(call: Call, effect: UUID) -> HttpResponse:
     params = parse_parameters(call.request, {"process"})
     row = Effect.objects.filter(project=call.project, id=effect).first()
     if row is None:
-        raise build_effect_not_found()
+        raise build_not_found("effect")
     body = {
         "effect": effect_to_json(row),
         **verdicts.evaluate_verdict_json(call.project, row, params.get("process", "")),
@@ -551,7 +545,7 @@ def probe_effect(
             observe=gated_commands.classify_observation,
         )
     except LookupError:
-        raise build_effect_not_found() from None
+        raise build_not_found("effect") from None
     if answered.refusal is not None:
         return build_effect_refusal(answered)
     gated_commands.end_gates_of_moved_effects([answered.effect], origin.received_us)

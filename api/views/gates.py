@@ -26,7 +26,7 @@ from api.endpoint import (
 from api.pagination import build_page, check_choice, parse_parameters, parse_whole_number
 from api.path_converters import resolve_path
 from api.preconditions import check_preconditions, lock_session_of_call
-from api.problems import Problem
+from api.problems import build_not_found
 from api.reply import Reply
 from api.schemas import core
 from approvals.gates import cancel, deadlines, listener
@@ -114,7 +114,7 @@ def cancel_gate(
     """Cancel a request. A gate that has ended does not change."""
     gate = cancel.find_gate_to_cancel(origin, path["gate"])
     if gate is None:
-        raise _gate_not_found()
+        raise build_not_found("gate")
     if fields.lease_epoch is not None:
         lock_session_of_call(call, gate.session_id)
         call.task = gate.effect.task_id
@@ -213,7 +213,7 @@ def _load_gates(project: UUID, gate_ids: Collection[UUID]) -> list[Gate]:
     gates = {gate.id: gate for gate in rows}
     for identity in gate_ids:
         if identity not in gates:
-            raise _gate_not_found(f"/gates/{identity}" if len(gate_ids) > 1 else None)
+            raise build_not_found("gate", f"/gates/{identity}" if len(gate_ids) > 1 else None)
     return [gates[identity] for identity in gate_ids]
 
 
@@ -325,8 +325,3 @@ def _add_retry_after(response: HttpResponse, state: _GateStates) -> HttpResponse
     if state.retry_after_s is not None:
         response["Retry-After"] = str(state.retry_after_s)
     return response
-
-
-def _gate_not_found(pointer: str | None = None) -> Problem:
-    detail = "The project has no such gate. The response to a plan names its gate."
-    return Problem(404, "not_found", detail, pointer=pointer)

@@ -14,7 +14,7 @@ from api.preconditions import (
     conflict_reply,
     lock_session_of_call,
 )
-from api.problems import Problem
+from api.problems import build_not_found
 from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
@@ -75,9 +75,5 @@ handoffs_endpoint = dispatch_by_method(POST=write_handoff, GET=list_handoffs)
 def _find_handoff(project: UUID, identity: UUID) -> Handoff:
     row = Handoff.objects.filter(project=project, id=identity).first()
     if row is None:
-        raise Problem(
-            404,
-            "not_found",
-            "The project has no such handoff. List handoffs with GET /sessions/{id}/handoffs.",
-        )
+        raise build_not_found("handoff")
     return row

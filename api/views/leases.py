@@ -15,7 +15,7 @@ from api.endpoint import (
     post_command,
 )
 from api.pagination import build_page, check_choice, parse_parameters
-from api.problems import Problem, build_session_not_found, build_task_not_found
+from api.problems import Problem, build_not_found
 from api.reply import Reply
 from api.schemas import leases
 from api.serializers.leases import lease_to_json
@@ -116,7 +116,7 @@ def get_lease(call: Call, lease: UUID) -> HttpResponse:
             200, lease_to_json(lease_queries.load_lease(call.project, lease))
         )
     except LookupError:
-        raise _lease_not_found() from None
+        raise build_not_found("lease") from None
 
 
 @get_endpoint
@@ -158,14 +158,14 @@ def _load_subject(call: Call, fields: leases.AcquireLease) -> LeaseSubject:
             .first()
         )
         if task is None:
-            raise build_task_not_found()
+            raise build_not_found("task")
         _refuse_ended(task.session.status)
         return lease_queries.task_as_lease_subject(task)
     session = sessions.lock_session_by_reference(
         call.project, fields.session or "", call.received_us, new_effects=0
     )
     if session is None:
-        raise build_session_not_found()
+        raise build_not_found("session")
     if not fields.to_compensate:
         _refuse_ended(
             Session.objects.values_list("status", flat=True).get(id=session), _COMPENSATE_HINT
@@ -186,7 +186,7 @@ def _lock_session_of(call: Call, lease: UUID) -> None:
     try:
         row = lease_queries.load_lease(call.project, lease)
     except LookupError:
-        raise _lease_not_found() from None
+        raise build_not_found("lease") from None
     if row.session_id is not None:
         sessions.lock_session_row(call.project, row.session_id, call.received_us, new_effects=0)
 
@@ -195,14 +195,8 @@ def _refuse_stale(call: Call, origin: Origin, lease: UUID, epoch: int, kind: str
     try:
         current = lease_queries.load_lease(call.project, lease)
     except LookupError:
-        raise _lease_not_found() from None
+        raise build_not_found("lease") from None
     fencing.record_fenced_command(
         origin, current.session_id, StaleEpoch(epoch, current.epoch), kind=kind, subject=lease
     )
     return lease_conflicts.build_lease_lost(current)
-
-
-def _lease_not_found() -> Problem:
-    return Problem(
-        404, "not_found", "The project has no such lease. Acquire it first with POST /leases."
-    )

@@ -6,7 +6,7 @@ from django.http import HttpResponse
 
 from api.endpoint import Call, get_endpoint
 from api.pagination import parse_parameters
-from api.problems import Problem, build_session_not_found
+from api.problems import Problem, build_not_found
 from db.clock import now_us
 from investigation import repeated_calls
 from recovery import resume, resume_json
@@ -32,7 +32,7 @@ def get_resume(call: Call, session: UUID) -> HttpResponse:
         raise Problem(422, "invalid", detail, pointer="/process")
     row = Session.objects.select_related("agent").filter(project=call.project, id=session).first()
     if row is None:
-        raise build_session_not_found()
+        raise build_not_found("session")
     context = resume.load_resume_context(row, now_us(), process=process, agent=call.token.agent)
     repeats = repeated_calls.load_repeats_of_session(row)
     state = resume.decide_resume(context)

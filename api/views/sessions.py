@@ -15,7 +15,7 @@ from api.preconditions import (
     lock_session_of_call,
     raise_if_repeated,
 )
-from api.problems import NO_SESSION_TEXT, Problem, build_session_not_found, check_meta
+from api.problems import NOT_FOUND_TEXTS, Problem, build_not_found, check_meta
 from api.reply import Reply
 from api.schemas import core
 from api.schemas import working_state as shapes
@@ -162,7 +162,7 @@ def session_brief_to_json(session: Session) -> dict[str, Any]:
 def require_session(project: UUID, identity: UUID) -> Session:
     session = Session.objects.select_related(*_RELATED).filter(project=project, id=identity).first()
     if session is None:
-        raise build_session_not_found()
+        raise build_not_found("session")
     return session
 
 
@@ -238,7 +238,7 @@ def _find_other_session(session: Session, reference: str, pointer: str) -> UUID:
     try:
         identity = lookup.load_session(session.project_id, reference).id
     except lookup.SessionNotFound:
-        raise Problem(422, "session_unknown", NO_SESSION_TEXT, pointer=pointer) from None
+        raise Problem(422, "session_unknown", NOT_FOUND_TEXTS["session"], pointer=pointer) from None
     if identity == session.id:
         raise Problem(
             422,

@@ -12,7 +12,7 @@ from api.preconditions import (
     check_preconditions,
     lock_session_of_call,
 )
-from api.problems import Problem, build_task_not_found
+from api.problems import Problem, build_not_found
 from api.reply import Reply
 from api.schemas import core
 from api.schemas.working_state import FinishTask
@@ -173,7 +173,7 @@ def _check_task_preconditions(call: Call, origin: Origin, task: Task) -> Reply |
 def _find_task(project: UUID, identity: UUID) -> Task:
     task = Task.objects.filter(project=project, id=identity).first()
     if task is None:
-        raise build_task_not_found()
+        raise build_not_found("task")
     return task
 
 
