@@ -99,14 +99,17 @@ class Recorder:
 
 
 def copy_sessions(source: Installation, target: Installation) -> None:
-    """Copy the sessions of the ledger's rows that `target` does not have yet."""
+    """Copy the sessions that `target` does not have yet, of the agents that it has.
+
+    Other parts of the benchmark may have run before, with agents of their own.
+    """
     table = "agent_sessions_session"
     if source.cluster is None:
         with closing(sqlite3.connect(target.sqlite_file, isolation_level=None)) as connection:
             connection.execute("ATTACH ? AS source", [str(source.sqlite_file)])
             connection.execute(
                 f"INSERT INTO main.{table} SELECT * FROM source.{table} WHERE id NOT IN (SELECT id "
-                f"FROM main.{table})"
+                f"FROM main.{table}) AND agent_id IN (SELECT id FROM main.accounts_agent)"
             )
         return
     with psycopg.connect(source.url) as old, psycopg.connect(target.url) as new:
@@ -120,7 +123,9 @@ def copy_sessions(source: Installation, target: Installation) -> None:
                 for piece in reading:
                     writing.write(piece)
             cursor.execute(
-                f"INSERT INTO {table} SELECT * FROM copied WHERE id <> ALL (%s)", [present]
+                f"INSERT INTO {table} SELECT * FROM copied WHERE id <> ALL (%s)"
+                " AND agent_id IN (SELECT id FROM accounts_agent)",
+                [present],
             )
 
 
