@@ -62,12 +62,12 @@ def _load_ids(
         return {}
     by_id = Q(id__in=[name for name in names.values() if isinstance(name, UUID)])
     by_handle = Q(opened_position__in=[name for name in names.values() if isinstance(name, int)])
-    ids: dict[UUID | int | None, UUID] = {}
+    ids: dict[UUID | int, UUID] = {}
     rows = _ROWS[kind].filter(by_id | by_handle, project=project)
     for row, opened_position in rows.values_list("id", "opened_position"):
         if kind != "message" or messages.can_reply_to_message(project, agent, row):
             ids |= {row: row, opened_position: row}
-    return {ref: ids[name] for ref, name in names.items() if name in ids}
+    return {ref: ids[name] for ref, name in names.items() if name is not None and name in ids}
 
 
 def _parse_reference(session: UUID, reference: WaitsOn) -> UUID | int | None:

@@ -19,7 +19,7 @@ TOOL_CLASS_LABELS: Final[dict[str, str]] = {
     "idempotency_key": "The remote service recognizes repeated requests for some time.",
     "transactional": "The remote service keeps a record, so the outcome can be checked.",
     "probeable": "The result can be checked with the remote service.",
-    "compensable": "Can be undone by the remote key.",
+    "compensable": "Can be undone by the remote key or the remote service's reference.",
     "opaque": "If the agent crashes mid-way, a person has to check whether it happened.",
 }
 REVERSIBILITY_RANKS: Final[dict[str, int]] = {

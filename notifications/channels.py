@@ -140,9 +140,10 @@ def record_channel_test(channel: NotificationChannel, user: User) -> int:
 
     ChangeRefused if the channel is off.
     """
-    if not channel.enabled:
+    stored = _lock_channel(channel)
+    if stored is None or not stored.enabled:
         raise ChangeRefused(f"{channel.shown} is off. Turn it on first.")
-    return _record_entry(channel, "admin.channel_tested", ensure_pseudonym(user), {})
+    return _record_entry(stored, "admin.channel_tested", ensure_pseudonym(user), {})
 
 
 def _validate_channel(kind: str, target: str, minimum_risk: str) -> None:

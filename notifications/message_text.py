@@ -37,8 +37,8 @@ _DIGEST_HEADLINES: Final = {
     "gate.unseen": "requests are unopened at half of their time",
     "gate.resolved": "requests were decided",
     "gate.expired": "requests expired",
-    "session.stuck": "sessions are stuck",
-    "session.recovered": "sessions are no longer stuck",
+    "session.stuck": "notifications of stuck sessions",
+    "session.recovered": "notifications of sessions no longer stuck",
     "alert.raised": "saved queries have new matches",
 }
 

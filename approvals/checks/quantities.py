@@ -45,9 +45,9 @@ _MONEY_WORDS: Final = split_name(
     "amount balance charge cost credit discount fee payment payout price refund salary subtotal "
     "sum tax total value"
 )
-# Numbers under these names mean nothing without a unit.
+# A number whose name ends with one of these means nothing without a unit.
 _AMOUNT_WORDS: Final = split_name("amount fee payment payout price refund salary")
-_UNIT_NAMES: Final = ("currency", "currency_code", "unit", "units")
+_UNIT_WORDS: Final = split_name("currency unit units")
 NO_UNIT: Final = "no unit sent"
 _COUNTED_WORDS: Final = _MONEY_WORDS | split_name("limit quantity qty size")
 _SUFFIXES: Final = {
@@ -112,7 +112,8 @@ def parse_quantity(value: Any, now_us: int = 0) -> Quantity | None:
 def find_unit(name: str, arguments: Mapping[str, Any]) -> str:
     """Return what the arguments say the number of argument `name` counts; empty if they do not.
 
-    NO_UNIT for an amount of money whose arguments name no unit at all: 2300 may be cents.
+    NO_UNIT for an amount of money if neither its name nor another argument names a unit: 2300 may
+    be cents.
 
     `currency` and `unit` are repeated with their names, because `amount: 2300` beside `currency:
     EUR` may be 23 euros: "currency EUR", "cents", "cents, currency EUR".
@@ -120,7 +121,7 @@ def find_unit(name: str, arguments: Mapping[str, Any]) -> str:
     quantity = parse_quantity(arguments.get(name))
     if quantity is None or quantity.dimension:
         return ""
-    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+    words = _split_words(name)
     last = words[-1] if len(words) > 1 else ""
     parts = [_SUFFIXES[last] or last] if last in _SUFFIXES else []
     if _CURRENCIES.fullmatch(last.upper()):
@@ -139,10 +140,16 @@ def find_unit(name: str, arguments: Mapping[str, Any]) -> str:
         if is_meant and key != name and isinstance(text, str) and _UNIT_TEXT.fullmatch(text):
             parts.append(f"{key.removeprefix(f'{name}_')} {text}")
             break
-    if not parts and _AMOUNT_WORDS.intersection(words):
-        unit_names = (*_UNIT_NAMES, f"{name}_currency", f"{name}_unit")
-        return "" if any(key in arguments for key in unit_names) else NO_UNIT
+    if not parts and words and words[-1] in _AMOUNT_WORDS:
+        is_named = any(_CURRENCIES.fullmatch(word.upper()) for word in words)
+        is_sent = any(_UNIT_WORDS.intersection(_split_words(key)) for key in arguments)
+        return "" if is_named or is_sent else NO_UNIT
     return ", ".join(parts)
+
+
+def _split_words(name: str) -> list[str]:
+    """Return the words of a name in lower case: totalAmount, total_amount -> total, amount."""
+    return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
 
 
 def _parse_number(digits: str) -> float | None:

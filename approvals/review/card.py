@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from approvals import labels
-from approvals.checks.quantities import find_unit
+from approvals.checks.quantities import NO_UNIT, find_unit
 from approvals.diff.from_arguments import Changes, extract_changes
 from approvals.diff.hidden_characters import is_prose_argument
 from approvals.digest_json import to_canonical_json
@@ -332,7 +332,9 @@ def _radius_lines(gate: Gate, arguments: Any) -> tuple[CardLine, ...]:
             value = arguments.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 unit = find_unit(name, arguments)
-                text = f"{value:,}".replace(",", " ") + (unit and f", {unit}")
+                text = f"{value:,}".replace(",", " ")
+                if unit not in ("", NO_UNIT):  # the agent sent it
+                    text += f", {unit}"
                 lines.append(CardLine(name.capitalize(), text, SOURCE_AGENT))
             elif isinstance(value, list):
                 lines.append(

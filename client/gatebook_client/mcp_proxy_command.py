@@ -620,7 +620,8 @@ def main(arguments: list[str]) -> int:
         url, token = load_connection(
             options.connection, url=options.gatebook_url, token=options.token
         )
-        client = Client(url, token, patience_s=options.patience)
+        # Waits are reported to the client of the proxy, every few seconds.
+        client = Client(url, token, patience_s=options.patience, on_wait=lambda *_wait: None)
         headers = _parse_headers(options.header)
         upstream: Upstream = (
             CommandUpstream(command)

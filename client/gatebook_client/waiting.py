@@ -57,7 +57,7 @@ class Limits:
 
 
 def describe_wait(reason: str, answer: Json) -> str:
-    """Return what a program waits for: "waiting for approval of e_5 (mail.send): http://…"."""
+    """Return what `on_wait` is told, as a sentence: "waiting for approval of e_5 (mail.send): http://…"."""
     if reason == "gate":
         page = answer.get("gate_url")
         sentence = f"waiting for approval of {answer.get('handle')} ({answer.get('tool')})"
@@ -78,7 +78,10 @@ def log_wait(reason: str, answer: Json) -> None:
 
     What people must do is a warning, which Python shows without any configuration of logging.
     """
-    level = logging.WARNING if reason in ("gate", "stop", "same_call") else logging.INFO
+    if reason == "verdict":
+        reason = REASON_OF_VERDICT.get(str(answer.get("reason")), reason)
+    needs_people = reason in ("gate", "same_call", *OF_PEOPLE)
+    level = logging.WARNING if needs_people else logging.INFO
     log.log(level, "gatebook: %s", describe_wait(reason, answer))
 
 

@@ -29,8 +29,7 @@ _IGNORED: Final = re.compile(
 def tokenize(text: str) -> list[str]:
     """Return the words of `text` in order, with repetitions; none is empty.
 
-    A longer word than MAX_WORD_CHARACTERS is cut.
-    Tokenizing a word again returns the same word.
+    A word longer than MAX_WORD_CHARACTERS is cut. Tokenizing a word again returns the same word.
     """
     if text.isascii():
         words = text.translate(_ASCII).split()

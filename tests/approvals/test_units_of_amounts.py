@@ -25,6 +25,14 @@ from tests.approvals.test_inbox_batch import plainly
         ("amount", {"amount": 2300}, NO_UNIT),
         ("refundAmount", {"refundAmount": 25}, NO_UNIT),
         ("value", {"value": 2300}, ""),  # may be anything
+        ("payment_id", {"payment_id": 884311}, ""),
+        ("refund_count", {"refund_count": 3}, ""),
+        ("payment_terms_days", {"payment_terms_days": 30}, ""),
+        ("amount_pct", {"amount_pct": 5}, ""),
+        ("eur_amount", {"eur_amount": 2}, ""),  # the name says it
+        ("amount", {"amount": 2300, "currencyCode": "EUR"}, ""),  # sent, under another name
+        ("amount", {"amount": 2, "iso_currency": "EUR"}, ""),
+        ("amount_currency", {"amount_currency": 978, "amount": 5}, ""),
         ("amount", {"amount": "23.00 EUR", "currency": "EUR"}, ""),  # names its own
         ("amount", {"amount": True, "currency": "EUR"}, ""),
         ("amount", {"amount": 5, "currency": "whatever the customer asks for"}, ""),

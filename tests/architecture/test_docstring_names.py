@@ -13,7 +13,7 @@ from tests.architecture.walk import ROOT
 
 PACKAGES: Final = sorted(
     folder.name
-    for folder in ROOT.iterdir()
+    for folder in (*ROOT.iterdir(), ROOT / "client" / "gatebook_client")
     if (folder / "__init__.py").exists() and folder.name not in ("tests", "evaluation")
 )
 # Words of SQL and HTTP that follow these prepositions in plain sentences.
@@ -22,6 +22,11 @@ _CONSTANT: Final = re.compile(
     r"(?:at most|[Ff]irst|newest|up to|columns of|one of|order of|members of|[Kk]eys? of|within"
     r"|each of|for each|more than|longer than|exceed|shown as)\s+([A-Z][A-Z_]{3,})\b(?![:.][a-z/])"
 )
+
+
+def find_folder(package: str) -> Path:
+    """Return the folder of a package."""
+    return ROOT / ("client" if package == "gatebook_client" else "") / package
 
 
 def read_sentences(source: str) -> Iterator[str]:
@@ -53,7 +58,7 @@ def test_the_check_finds_a_constant_of_another_name() -> None:
 def test_sentences_name_constants_that_exist(package: str) -> None:
     missing = {
         str(file.relative_to(ROOT)): names
-        for file in sorted(Path(ROOT / package).rglob("*.py"))
+        for file in sorted(find_folder(package).rglob("*.py"))
         if "migrations" not in file.parts
         and (names := find_missing_constants(file.read_text(encoding="utf-8")))
     }

@@ -45,7 +45,10 @@ def test_the_curl_commands_wait_for_approval_and_then_act(
         printed = ""
         until = time.monotonic() + 60
         while "waiting for approval" not in printed and time.monotonic() < until:
-            printed += shell.stdout.readline()
+            line = shell.stdout.readline()
+            assert line, f"The commands ended: {printed}"
+            printed += line
+        assert "waiting for approval" in printed
         gate = server.run(
             "from approvals.models import Gate\n"
             "print(Gate.objects.get(status='pending', project__name='first-curl').id)"

@@ -10,6 +10,7 @@ from typing import Any
 import gatebook_client as gatebook
 import pytest
 from gatebook_client.testing import Crash, FakeGatebook
+from gatebook_client.waiting import log_wait
 
 pytestmark = pytest.mark.once
 MAIL = ("mail.send", {"to": "ada"})
@@ -171,6 +172,19 @@ def test_without_a_listener_a_wait_for_people_is_a_warning_with_its_page(
     assert "waiting for approval of" in logged.getMessage()
     assert late.value.gate_url
     assert logged.getMessage().endswith(late.value.gate_url)
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"),
+    [("STOPPED", "WARNING"), ("GATE_PENDING", "WARNING"), ("LEASE_HELD", "INFO")],
+)
+def test_a_verdict_that_waits_for_people_is_a_warning(
+    reason: str, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "gatebook_client"):
+        log_wait("verdict", {"detail": "It waits.", "reason": reason})
+    (logged,) = caplog.records
+    assert (logged.levelname, logged.getMessage()) == (level, "gatebook: waiting: It waits.")
 
 
 @pytest.mark.parametrize("status", ["denied", "changes_requested"])

@@ -153,6 +153,15 @@ def test_a_test_goes_the_way_of_every_notification(organization: Organization) -
     assert (notification.topic, notification.state) == ("test", "due")
 
 
+def test_a_channel_that_is_off_sends_no_test(organization: Organization) -> None:
+    channel, client = added(organization), organization.client("administrator")
+    client.post(f"{PAGE}{channel.id}/switch/")
+    answer = client.post(f"{PAGE}{channel.id}/test/", follow=True)
+    assert "is off. Turn it on first." in answer.content.decode()
+    assert not Notification.objects.exists()
+    assert not Entry.objects.filter(kind="admin.channel_tested").exists()
+
+
 def test_the_secret_part_of_a_chat_s_address_is_shown_nowhere(organization: Organization) -> None:
     path = "services/T000/B000/abcdefghijklmnop"
     channel, client = (

@@ -205,8 +205,8 @@ def test_pages_and_resume_name_both_effects(
     at = inbox.agent.plan("later", "third")["handle"].removeprefix("e_")
     handles = {effect["id"]: effect["handle"] for effect in (first, again)}
     for own, other, words in (
-        (first, again, "it started while the outcome of this effect was unknown"),
-        (again, first, "its outcome was unknown when this effect started"),
+        (first, again, "planned or started while this effect’s outcome was unknown"),
+        (again, first, "its outcome was unknown when this effect was planned or started"),
     ):
         page = client.get(f"/effects/{own['id']}/").content.decode()
         assert words in page

@@ -165,7 +165,7 @@ def test_many_sessions_that_become_stuck_together_are_one_mail(
     sweep_twice()
     assert tick() == 4  # three sessions and their agent, which is a silent source
     (message,) = mail.outbox
-    assert message.subject == "Gatebook: 4 sessions are stuck"
+    assert message.subject == "Gatebook: 4 notifications of stuck sessions"
     assert all(f"/sessions/{session['id']}/" in message.body for session in made)
     assert "Agent deploy-7 is stuck: No reports" in message.body
 
@@ -181,7 +181,7 @@ def test_each_effect_with_an_unknown_outcome_is_notified_without_a_lease_too(
     pass_by(4_000)
     sweep_twice()
     assert tick() == 2
-    assert mail.outbox[0].subject == "Gatebook: 2 sessions are stuck"
+    assert mail.outbox[0].subject == "Gatebook: 2 notifications of stuck sessions"
     for effect in effects:
         inbox.agent.acknowledge(effect)
         sweeper.sweep_stuck()
