@@ -115,7 +115,7 @@ def find_unit(name: str, arguments: Mapping[str, Any]) -> str:
     NO_UNIT for an amount of money if neither its name nor another argument names a unit: 2300 may
     be cents.
 
-    `currency` and `unit` are repeated with their names, because `amount: 2300` beside `currency:
+    `currency` and `unit` are repeated with their names, because `amount: 2300` with `currency:
     EUR` may be 23 euros: "currency EUR", "cents", "cents, currency EUR".
     """
     quantity = parse_quantity(arguments.get(name))

@@ -57,7 +57,7 @@ class Limits:
 
 
 def describe_wait(reason: str, answer: Json) -> str:
-    """Return what `on_wait` is told, as a sentence: "waiting for approval of e_5 (mail.send): http://…"."""
+    """Return the sentence for a call of `on_wait`, such as "waiting for approval of e_5: http://…"."""
     if reason == "gate":
         page = answer.get("gate_url")
         sentence = f"waiting for approval of {answer.get('handle')} ({answer.get('tool')})"

@@ -48,6 +48,11 @@ class ToolFigures:
     p95_us: int | None = None
     is_p95_of_all: bool = True
 
+    @property
+    def answered(self) -> int:
+        """How many calls have an answer or an unknown outcome; the others wait, or never ran."""
+        return self.succeeded + self.failed + self.unknown
+
 
 def load_tool_figures(project: Project, period: DayPeriod) -> list[ToolFigures]:
     """Load the tools used in the period, most used first. At most eight queries."""

@@ -96,9 +96,9 @@ def test_warnings_stand_before_the_facts_with_their_letters_marked(
 
 def test_a_page_without_a_warning_says_what_was_compared(mail: Gate, rita: Reviewer) -> None:
     with checks_report(()):
-        assert "no problem found" in plain(rita.page(url_of(mail)))
+        assert "no check warns" in plain(rita.page(url_of(mail)))
     with checks_report(RESULTS):
-        assert "no problem found" not in plain(rita.page(url_of(mail)))
+        assert "no check warns" not in plain(rita.page(url_of(mail)))
 
 
 def test_a_contradiction_has_its_letter_on_the_claim_and_beside_the_argument(
