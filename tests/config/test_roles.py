@@ -114,6 +114,7 @@ def test_the_application_adds_to_history_and_can_neither_change_nor_unguard_it(
                 connection.execute("SELECT journal_drop_body_partition(%s)", [name])
 
 
+@pytest.mark.matrix
 def test_rows_of_an_older_database_are_in_its_first_partition(folder: Path, tmp_path: Path) -> None:
     """Migration 0004 attaches the old table: it copies no row, and later ones go elsewhere."""
     with psycopg.connect(

@@ -79,6 +79,7 @@ def test_the_reference_names_everything_that_the_code_has() -> None:
         assert f"## {name}\n" in client
 
 
+@pytest.mark.matrix
 def test_a_dead_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = "reference/endpoints.md"
     monkeypatch.setitem(made_pages.MADE_PAGES, page, lambda: "# Dead\n\n[link](missing.md)\n")
