@@ -1,4 +1,6 @@
-"""Commands on effects, and the steps of plans and dispatches (approvals/gated_commands.py).
+"""Commands on effects, and the steps of plans and dispatches.
+
+approvals/plan_command.py and approvals/dispatch_command.py call these steps.
 
 A command compares the stored state, appends its journal entry and folds that into the effect.
 Every function must run inside the endpoint's transaction. A refusal that leaves a trace is

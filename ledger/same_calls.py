@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from db import raw_sql
 from db.raw_sql import vendor_id
 from ledger.models import Effect, SameCall
-from ledger.store.effect_rows import to_uuid
+from ledger.store.effect_rows import EffectRow, to_uuid
 from ledger.tools import cache
 from ledger.verdicts import evaluate
 
@@ -69,23 +69,28 @@ def find_unknown_calls(
     return [] if raised.tool_class in REPEATABLE_CLASSES else calls
 
 
-def link_same_calls(
-    effect: UUID, project: UUID, session: UUID, others: Sequence[UUID], position: int
-) -> None:
-    """Link an effect to others permanently; existing links stay."""
-    sessions = Effect.objects.filter(id__in=others).values_list("id", "session")
-    rows = [
+def link_same_calls(row: EffectRow, position: int) -> tuple[UUID, ...]:
+    """Link an effect to calls of other sessions that may already have done the same; return them.
+
+    Links stay after an outcome becomes known; the agent's answer lists only calls whose outcome is
+    unknown now.
+    """
+    calls = find_unknown_calls(row.project_id, row.session_id, row.tool, row.intent_digest)
+    if not calls:
+        return ()
+    links = [
         SameCall(
-            project_id=project,
-            effect_id=effect,
-            session_id=session,
+            project_id=row.project_id,
+            effect_id=row.id,
+            session_id=row.session_id,
             other_id=other,
-            other_session_id=its_session,
+            other_session_id=session,
             position=position,
         )
-        for other, its_session in sessions
+        for other, session in Effect.objects.filter(id__in=calls).values_list("id", "session")
     ]
-    SameCall.objects.bulk_create(rows, ignore_conflicts=True)
+    SameCall.objects.bulk_create(links, ignore_conflicts=True)
+    return tuple(calls)
 
 
 def load_links_of_effects(

@@ -28,8 +28,8 @@ from api.serializers.effects import (
     effect_to_json,
     to_effect_row,
 )
-from approvals import gated_commands
-from approvals.dispatch_context import DispatchArguments, DispatchRequest
+from approvals import dispatch_command, gated_commands, plan_command
+from approvals.dispatch_command import DispatchArguments, DispatchRequest
 from approvals.policies.policy_inputs import PlanPayload, load_plan_body
 from db import long_numbers
 from db.clock import now_us
@@ -90,7 +90,7 @@ def _record_plan(
     plan = Plan(session, resolve_effect_key(fields, digest), fields.tool, digest, values)
     repository = (fields.target.repository or "") if fields.target is not None else ""
     try:
-        answered = gated_commands.plan_with_policy(
+        answered = plan_command.plan_with_policy(
             origin, plan, PlanPayload(fields.arguments, repository, fields.preconditions)
         )
     except capacity.PlansThrottled as paced:
@@ -183,7 +183,7 @@ def dispatch_effect_endpoint(
         fields.replays,
     )
     try:
-        answered = gated_commands.dispatch_with_policy(origin, request)
+        answered = dispatch_command.dispatch_with_policy(origin, request)
     except LookupError:
         raise build_not_found("effect") from None
     reply = _touch_and_reply(call, answered, kept=False, process=fields.process)

@@ -19,8 +19,8 @@ from accounts.models import Repository
 from api.endpoint import Call
 from api.plan_columns import build_plan_columns, build_target_columns
 from api.schemas import core
-from approvals import gated_commands
-from approvals.dispatch_context import DispatchArguments, DispatchRequest
+from approvals import dispatch_command, gated_commands, plan_command
+from approvals.dispatch_command import DispatchArguments, DispatchRequest
 from approvals.policies.policy_inputs import PlanPayload
 from db import raw_sql
 from db.clock import now_us
@@ -344,9 +344,7 @@ def _plan(case: _Case, effect_key: str, row: EffectRow | None = None) -> Command
     body = _build_plan_body(case, effect_key)
     origin = build_origin(call, event, build_fact_key("effect.planned", identity, version), body)
     repository = (intent.target.repository or "") if intent.target is not None else ""
-    result = gated_commands.plan_with_policy(
-        origin, plan, PlanPayload(intent.arguments, repository)
-    )
+    result = plan_command.plan_with_policy(origin, plan, PlanPayload(intent.arguments, repository))
     if result.created:
         sessions.add_effect_counts({session: 1})
     return result
@@ -443,7 +441,7 @@ def _dispatch(case: _Case, row: EffectRow, replays: int | None = None) -> HookAn
         arguments=DispatchArguments(intent.arguments, bool(intent.free_text)),
         replays=replays,
     )
-    result = gated_commands.dispatch_with_policy(build_origin(call, event, key, body), request)
+    result = dispatch_command.dispatch_with_policy(build_origin(call, event, key, body), request)
     if result.refusal is None:
         return _permit(case, result.effect)
     if result.refusal.code == "GATE_GONE" and replays is None:

@@ -280,7 +280,7 @@ def test_no_request_can_forge_a_line_of_the_log(
 
     send()
     monkeypatch.setattr("api.events.record.record_batch", fault)
-    monkeypatch.setattr("approvals.gated_commands.plan_with_policy", fault)
+    monkeypatch.setattr("approvals.plan_command.plan_with_policy", fault)
     assert agent.report([{"id": "x", "kind": "moon.risen", "session": "s"}]).status_code == 500
     answer = agent.post("/effects", {"session": "s-1", "effect_key": "e", "tool": "t"})
     assert code(answer) == (500, "server_error")

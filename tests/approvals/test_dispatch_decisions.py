@@ -7,16 +7,14 @@ from uuid import UUID
 import pytest
 
 from approvals.digests import compute_preconditions_digest
-from approvals.dispatch_context import (
+from approvals.dispatch_command import (
     AttemptContext,
+    AttemptDecision,
     DispatchArguments,
     DispatchContext,
     DispatchRequest,
-    PermissionUse,
-)
-from approvals.dispatch_decision import (
-    AttemptDecision,
     PermissionDecision,
+    PermissionUse,
     decide_attempt,
     decide_permission_use,
     find_dispatch_refusal,

@@ -9,7 +9,7 @@ import time_machine
 from django.db import transaction
 
 from accounts.origin import Origin
-from approvals import exemptions, gated_commands
+from approvals import dispatch_command, exemptions, plan_command
 from approvals.gates.statuses import US
 from db.clock import now_us
 from journal.models import Entry
@@ -62,7 +62,7 @@ def waits_for_the_row(patch: pytest.MonkeyPatch, wait: Wait) -> None:
 
 def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
     """The first try passes the check of the clock, and loses a race."""
-    dispatched, tries = gated_commands.dispatch_with_policy, iter([True])
+    dispatched, tries = dispatch_command.dispatch_with_policy, iter([True])
 
     def slow(*arguments: Any, **named: Any) -> Any:
         if next(tries, False):
@@ -70,7 +70,7 @@ def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
             raise LostRace
         return dispatched(*arguments, **named)
 
-    patch.setattr(gated_commands, "dispatch_with_policy", slow)
+    patch.setattr(dispatch_command, "dispatch_with_policy", slow)
 
 
 def dispatch(
@@ -141,7 +141,7 @@ def test_a_dispatch_that_waited_is_of_the_moment_when_it_came_through(
 def test_a_command_that_lost_a_race_as_evidence_is_tried_again_as_a_command(
     inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned, tries = gated_commands.plan_with_policy, iter([True])
+    planned, tries = plan_command.plan_with_policy, iter([True])
 
     def lose_first(origin: Origin, *arguments: Any, **named: Any) -> Any:
         if next(tries, False):
@@ -149,6 +149,6 @@ def test_a_command_that_lost_a_race_as_evidence_is_tried_again_as_a_command(
             raise LostRace
         return planned(origin, *arguments, **named)
 
-    monkeypatch.setattr(gated_commands, "plan_with_policy", lose_first)
+    monkeypatch.setattr(plan_command, "plan_with_policy", lose_first)
     effect = inbox.plan()
     assert Entry.objects.get(effect=effect["id"], kind="effect.planned").lane == "command"

@@ -9,8 +9,9 @@ import pytest
 
 from approvals.gates.gates import GateDraft
 from approvals.models import Exemption
-from approvals.plan_context import PermissionContext, PlanContext
-from approvals.plan_decision import (
+from approvals.plan_command import (
+    PermissionContext,
+    PlanContext,
     PlanDecision,
     decide_plan,
     find_plan_refusal,

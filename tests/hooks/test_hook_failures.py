@@ -7,7 +7,7 @@ import pytest
 from django.db import OperationalError
 
 from accounts import agents
-from approvals import gated_commands
+from approvals import plan_command
 from hooks.coding_agents import planned_calls
 from journal.models import Entry
 from tests.hooks.hook_client import (
@@ -100,7 +100,7 @@ def test_a_database_outage_denies_a_call(
     def fail(*_what: Any, **_how: Any) -> None:
         raise OperationalError("the database is gone")
 
-    monkeypatch.setattr(gated_commands, "plan_with_policy", fail)
+    monkeypatch.setattr(plan_command, "plan_with_policy", fail)
     answer = claude.send_raw(json.dumps(claude.shell("PreToolUse", "ls")).encode())
     assert "database is not available" in read_denial(answer)
     assert list_effects() == []

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accounts.models import Agent
-from approvals import gated_commands
-from approvals.dispatch_context import DispatchRequest
+from approvals import dispatch_command, gated_commands, plan_command
+from approvals.dispatch_command import DispatchRequest
 from approvals.policies.policy_inputs import PlanPayload
 from db.ids import derive_uuid
 from journal.models import Entry
@@ -43,7 +43,7 @@ class Lane:
     ) -> CommandResult:
         sessions.lock_session_row(self.agent.project_id, self.session.id, 1, new_effects=0)
         wish = Plan(self.session.id, effect_key, tool, intent, values)
-        return gated_commands.plan_with_policy(origin(self.agent, key), wish, PlanPayload({}))
+        return plan_command.plan_with_policy(origin(self.agent, key), wish, PlanPayload({}))
 
     def dispatch(
         self,
@@ -54,7 +54,7 @@ class Lane:
         intent: str = "push main",
         epoch: int | None = None,
     ) -> CommandResult:
-        return gated_commands.dispatch_with_policy(
+        return dispatch_command.dispatch_with_policy(
             origin(self.agent, key, lease_epoch=epoch),
             DispatchRequest(self.row(effect_key).id, process, lambda _tool: intent),
         )
