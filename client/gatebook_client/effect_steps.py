@@ -6,7 +6,7 @@ waits by itself (`NotYet` says for what), and each may run in a process of its o
 named by its id or handle, by its key, or by the id of its call.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gatebook_client import effect_keys, waiting
@@ -44,6 +44,7 @@ class EffectSteps:
     http: AsyncHttpClient
     _effects: Effects
     _names: effect_keys.CallCounter
+    _on_wait: Callable[[str, Json], object]
 
     async def check_active(self) -> None:
         """Raise unless this process may still begin an effect."""
@@ -126,11 +127,14 @@ class EffectSteps:
     ) -> PlannedEffect:
         """Wait until people have approved an effect, and return it.
 
+        Calls `on_wait` before the wait, like `perform`.
         Raises PermissionRefused if they did not, NotYet after `wait_s`.
         """
         planned = await self.find_effect(effect, key=key, call_id=call_id)
         if planned.permission == "pending" or planned.effect_json.get("gate"):
             limits = Limits.from_now(wait_s)
+            if planned.answer == "wait":
+                waiting.report_gate(self._effects.session, planned.effect_json, self._on_wait)
             if planned.answer in ("wait", "blocked"):
                 await waiting.wait_for_permission(
                     self._effects.session, planned.effect_json, limits

@@ -157,8 +157,18 @@ def test_an_approved_act_is_done(ledger: FakeGatebook) -> None:
     assert reasons == ["gate"]
 
 
+@pytest.mark.parametrize(
+    "take_to_the_wait",
+    [
+        lambda s: s.perform(*MAIL, World().act, wait_s=0),
+        lambda s: s.wait(s.plan(*MAIL), wait_s=0),
+    ],
+    ids=["perform", "steps"],
+)
 def test_without_a_listener_a_wait_for_people_is_a_warning_with_its_page(
-    ledger: FakeGatebook, caplog: pytest.LogCaptureFixture
+    take_to_the_wait: Callable[[gatebook.Session], object],
+    ledger: FakeGatebook,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     ledger.declare_tool("mail.send", "probeable", needs_approval=True)
     with (
@@ -166,7 +176,7 @@ def test_without_a_listener_a_wait_for_people_is_a_warning_with_its_page(
         ledger.session("a") as s,
         pytest.raises(gatebook.NotYet) as late,
     ):
-        s.perform(*MAIL, World().act, wait_s=0)
+        take_to_the_wait(s)
     (logged,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert logged.name == "gatebook_client"
     assert "waiting for approval of" in logged.getMessage()
