@@ -2,10 +2,12 @@
 
 import html
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from django.template.loader import render_to_string
 
 from tests.config.server import Server
@@ -27,15 +29,19 @@ def show_curl_commands(url: str, token: str) -> str:
     return html.unescape(match[1])
 
 
+# An interactive zsh takes no comments.
+@pytest.mark.parametrize("shell_command", [["bash", "-c"], ["zsh", "-f", "-i", "-c"]], ids=" ".join)
 def test_the_curl_commands_wait_for_approval_and_then_act(
-    live_server_process: Server, tmp_path: Path
+    live_server_process: Server, tmp_path: Path, shell_command: list[str]
 ) -> None:
-    server = live_server_process
+    if shutil.which(shell_command[0]) is None:
+        pytest.skip(f"{shell_command[0]} is not installed")
+    server, project = live_server_process, f"first-curl-{shell_command[0]}"
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
-    token = a_project(server, "first-curl", rules)
+    token = a_project(server, project, rules)
     shell = subprocess.Popen(
-        ["bash", "-c", show_curl_commands(server.url, token)],
+        [*shell_command, show_curl_commands(server.url, token)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -51,9 +57,9 @@ def test_the_curl_commands_wait_for_approval_and_then_act(
         assert "waiting for approval" in printed
         gate = server.run(
             "from approvals.models import Gate\n"
-            "print(Gate.objects.get(status='pending', project__name='first-curl').id)"
+            f"print(Gate.objects.get(status='pending', project__name='{project}').id)"
         ).strip()
-        rule(server, gate, "first-curl-pilot", "approve", "the address is right")
+        rule(server, gate, f"{project}-pilot", "approve", "the address is right")
         rest, _ = shell.communicate(timeout=60)
     finally:
         shell.kill()
