@@ -1,8 +1,9 @@
 """Dispatch an effect: load what decides, decide, write the attempt and the use of the permission.
 
 `dispatch_with_policy` is the command; the functions follow in the order of its steps. It decides
-three times: on the request (`find_dispatch_refusal`), on the permission (`decide_permission_use`)
-and on the next attempt (`decide_attempt`). These functions are pure: they make no queries.
+three times: on the command (`find_dispatch_refusal`), on a granted permission
+(`decide_permission_use`) and on the next attempt (`decide_attempt`). These functions are pure: they
+make no queries.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +13,7 @@ from uuid import UUID
 
 from accounts.origin import Origin
 from approvals import exemptions
-from approvals.digests import (
-    compute_approval_digest,
-    compute_preconditions_digest,
-    is_same_json,
-)
+from approvals.digests import compute_approval_digest, compute_preconditions_digest, is_same_json
 from approvals.gated_commands import classify_observation
 from approvals.gates import deadlines, gates
 from approvals.gates.statuses import STEP_UPS
@@ -82,7 +79,6 @@ class DispatchContext:
     row: EffectRow
     attempts: dict[int, AttemptRow]
     agent: UUID  # that dispatches
-    received_us: int
     intent_digest: str  # of what is about to run
     command: CommandContext
     stale_lease: StaleEpoch | None = None
@@ -99,7 +95,7 @@ class PermissionUse:
     digest: str = ""  # of the action, to compare with that of the gate
     approvals: Sequence[ApprovalVote] = ()
     severity: Severity | None = None  # of an effect that rules now ask people about
-    evaluation: PolicyEvaluation | None = None  # None: nothing has changed since permission
+    evaluation: PolicyEvaluation | None = None  # None: nothing changed, or no policy is enforced
     is_exemption_valid: bool = False
     exemption: Exemption | None = None  # that suspends the current rules
 
@@ -135,9 +131,9 @@ class AttemptDecision:
 
 
 def dispatch_with_policy(origin: Origin, request: DispatchRequest) -> CommandResult:
-    """Use the permission and its gate, and open the next attempt, in one transaction.
+    """Use the permission and its gate, and open the next attempt, in the caller's transaction.
 
-    Raises LookupError when the project has no such effect.
+    Raises LookupError when the project has no such effect, WriterNotAllowed and RepeatedKey.
     """
     ledger_stops.lock_shared(origin.project)
     context = load_dispatch_context(origin, request)
@@ -184,7 +180,6 @@ def load_dispatch_context(origin: Origin, request: DispatchRequest) -> DispatchC
         row,
         attempts,
         origin.agent,
-        origin.received_us,
         request.compute_digest(row.tool),
         command,
         fencing.compare_epoch(origin.lease_epoch, command.fence, needed=command.leased),
@@ -271,26 +266,6 @@ def load_permission_use(
     )
 
 
-def _find_exemption(
-    origin: Origin, row: EffectRow, evaluation: PolicyEvaluation, only: UUID | None
-) -> Exemption | None:
-    """Return the exemption that suspends the rules that ask, or None.
-
-    Its grantors must still be allowed to grant it and have no interest in the action.
-    """
-    return exemptions.find_exemption(
-        row.project_id,
-        evaluation.policy_input,
-        evaluation.decision.asking,
-        row.session_id,
-        row.agent_id,
-        origin.received_us,
-        row.id if row.attempt_count else None,
-        evaluation.decision.suspension,
-        only,
-    )
-
-
 def _reevaluate_policy(
     origin: Origin,
     row: EffectRow,
@@ -299,7 +274,7 @@ def _reevaluate_policy(
     *,
     always: bool,
 ) -> PolicyEvaluation | None:
-    """Evaluate the active policy again; None if nothing changed since permission.
+    """Evaluate the active policy again; None if nothing changed, or none is enforced.
 
     Changes are: other rules, another declaration of the tool or of a tool that another part of the
     shell command calls, other ref patterns of the repository. `always` evaluates in any case.
@@ -328,14 +303,6 @@ def _reevaluate_policy(
     return PolicyEvaluation(policy, policy_input, decision)
 
 
-def _are_parts_unchanged(row: EffectRow, plan: Mapping[str, Any] | None) -> bool:
-    """True if the other calls of a shell command are declared as they were at the plan."""
-    if not row.policy_parts_digest:
-        return True
-    digest = policy_inputs.compute_parts_digest(row, {} if plan is None else plan)
-    return digest == row.policy_parts_digest
-
-
 def _is_policy_unchanged(
     row: EffectRow,
     policy: ActivePolicy,
@@ -349,6 +316,34 @@ def _is_policy_unchanged(
         and row.policy_rule.startswith(f"{policy.name}/")
         and row.policy_tool_class == declaration.policy_tool_class
         and row.ref_patterns_version in (None, patterns_version)
+    )
+
+
+def _are_parts_unchanged(row: EffectRow, plan: Mapping[str, Any] | None) -> bool:
+    """True if the other calls of a shell command are declared as they were at the plan."""
+    if not row.policy_parts_digest:
+        return True
+    digest = policy_inputs.compute_parts_digest(row, {} if plan is None else plan)
+    return digest == row.policy_parts_digest
+
+
+def _find_exemption(
+    origin: Origin, row: EffectRow, evaluation: PolicyEvaluation, only: UUID | None
+) -> Exemption | None:
+    """Return the exemption that suspends the rules that ask, or None.
+
+    Its grantors must still be allowed to grant it and have no interest in the action.
+    """
+    return exemptions.find_exemption(
+        row.project_id,
+        evaluation.policy_input,
+        evaluation.decision.asking,
+        row.session_id,
+        row.agent_id,
+        origin.received_us,
+        row.id if row.attempt_count else None,
+        evaluation.decision.suspension,
+        only,
     )
 
 
@@ -456,7 +451,7 @@ def _write_permission_use(
 def load_attempt_context(
     origin: Origin, request: DispatchRequest, context: DispatchContext
 ) -> AttemptContext:
-    """Load what decides the next attempt. No queries for a first one.
+    """Load what decides the next attempt. No queries for a first one that compensates nothing.
 
     The caller has settled the permission, because the verdict depends on it.
     """
@@ -557,6 +552,10 @@ def _write_attempt(
         gates.use_gate(gate, result.attempt.number, origin.received_us)
     if command.fence is not None and result.created:
         heartbeats.record_progress(origin.project, row.session_id, origin.lease_epoch, row.task_id)
-    if command.same_call:
+    if command.same_call and result.created:
         result.same_calls = same_calls.link_same_calls(row, result.position)
+    elif command.same_call:  # a repeated answer: the other call may have begun after this attempt
+        result.same_calls = same_calls.find_unknown_calls(
+            row.project_id, row.session_id, row.tool, row.intent_digest
+        )
     return result

@@ -11,10 +11,7 @@ from uuid import UUID
 
 from accounts.origin import Origin
 from approvals import exemptions
-from approvals.digests import (
-    BOUND_TARGET_COLUMNS,
-    may_be_same_target,
-)
+from approvals.digests import BOUND_TARGET_COLUMNS, may_be_same_target
 from approvals.gated_commands import classify_observation
 from approvals.gates import deadlines, gates
 from approvals.gates.gates import GateDraft
@@ -77,7 +74,7 @@ class PlanDecision:
 def plan_with_policy(origin: Origin, plan: Plan, payload: PlanPayload) -> CommandResult:
     """Plan an effect and decide its permission; open a gate where people must approve.
 
-    Raises PlansThrottled and CircuitOpen; nothing is stored then.
+    Raises PlansThrottled, CircuitOpen, WriterNotAllowed and RepeatedKey; nothing is stored then.
     """
     context = load_plan_context(origin, plan)
     refusal = find_plan_refusal(plan, context)
@@ -326,7 +323,7 @@ def _write_first_plan(
 ) -> tuple[CommandResult, GateDraft | None]:
     """Write the first accepted plan of an effect; return the gate to open.
 
-    An effect that was reported before gets the permission only after its state is known.
+    An effect that has a permission from earlier reports gets this one only if it still needs it.
     """
     row, now_us = effect.row, origin.received_us
     if decision.grant is not None and (row is None or row.permission == "none"):
@@ -371,12 +368,6 @@ def _write_repeated_plan(
     return result, _change_permission(row, decision, now_us)
 
 
-def _change_permission(row: EffectRow, decision: PlanDecision, now_us: int) -> GateDraft | None:
-    if decision.grant is not None:
-        permissions.change_permission(row, decision.grant, now_us)
-    return decision.gate
-
-
 def _claim_exemption(
     origin: Origin,
     session: UUID,
@@ -391,3 +382,9 @@ def _claim_exemption(
     ):
         return decision
     return decide_plan(replace(context, exemption=None))
+
+
+def _change_permission(row: EffectRow, decision: PlanDecision, now_us: int) -> GateDraft | None:
+    if decision.grant is not None:
+        permissions.change_permission(row, decision.grant, now_us)
+    return decision.gate

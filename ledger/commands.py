@@ -1,6 +1,4 @@
-"""Commands on effects, and the steps of plans and dispatches.
-
-approvals/plan_command.py and approvals/dispatch_command.py call these steps.
+"""Commands on effects, and the steps that approvals/plan_command.py and dispatch_command.py take.
 
 A command compares the stored state, appends its journal entry and folds that into the effect.
 Every function must run inside the endpoint's transaction. A refusal that leaves a trace is
@@ -51,7 +49,7 @@ class Plan:
 
 @dataclass(slots=True)
 class CommandResult:
-    """The result of a command; `refusal` is a code of docs/reference/api.md."""
+    """The result of a command; `refusal` has a code of docs/reference/api.md."""
 
     effect: EffectRow
     status: int = 200

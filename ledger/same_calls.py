@@ -51,22 +51,22 @@ class SameCallLink(NamedTuple):
 
 def find_unknown_calls(
     project: UUID, session: UUID, tool: str, intent: str, most: int = MAX_LINKS
-) -> list[UUID]:
+) -> tuple[UUID, ...]:
     """Return other sessions' equal calls of unknown outcome, oldest first."""
     declaration = cache.load_tool(project, tool)
     if declaration.tool_class in REPEATABLE_CLASSES and not declaration.raises_class:
-        return []
+        return ()
     conditions = [vendor_id(project), intent, vendor_id(session)]
     records = raw_sql.fetch_rows(
         f"{UNKNOWN_CALLS_SQL} ORDER BY opened_position LIMIT {most}", conditions
     )
-    calls = [effect for row in records if (effect := to_uuid(row[0])) is not None]
+    calls = tuple(effect for row in records if (effect := to_uuid(row[0])) is not None)
     if not calls or declaration.tool_class not in REPEATABLE_CLASSES:
         return calls
     # Equal calls have equal arguments, so the class of the first is that of all.
     first = list(Effect.objects.filter(id=calls[0]))
     (raised,) = evaluate.load_call_declarations(project, first).values()
-    return [] if raised.tool_class in REPEATABLE_CLASSES else calls
+    return () if raised.tool_class in REPEATABLE_CLASSES else calls
 
 
 def link_same_calls(row: EffectRow, position: int) -> tuple[UUID, ...]:
@@ -76,8 +76,6 @@ def link_same_calls(row: EffectRow, position: int) -> tuple[UUID, ...]:
     unknown now.
     """
     calls = find_unknown_calls(row.project_id, row.session_id, row.tool, row.intent_digest)
-    if not calls:
-        return ()
     links = [
         SameCall(
             project_id=row.project_id,
@@ -90,7 +88,7 @@ def link_same_calls(row: EffectRow, position: int) -> tuple[UUID, ...]:
         for other, session in Effect.objects.filter(id__in=calls).values_list("id", "session")
     ]
     SameCall.objects.bulk_create(links, ignore_conflicts=True)
-    return tuple(calls)
+    return calls
 
 
 def load_links_of_effects(

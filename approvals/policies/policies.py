@@ -228,9 +228,8 @@ def activate_policy_set(
 ) -> Activation:
     """Activate `policy_set` in `mode`; a repeated activation changes nothing.
 
-    Waits for concurrent plans and dispatches in the project (ledger/stops.py): each uses the old
-    rules or the new ones. Of two concurrent activations the later replaces the earlier. Raises
-    ChangeRefused.
+    Waits for concurrent dispatches in the project (ledger/stops.py): each uses the old rules or the
+    new ones. Of two concurrent activations the later replaces the earlier. Raises ChangeRefused.
     """
     projects.require_active_project(project)
     if mode not in statuses.POLICY_MODES:

@@ -2,7 +2,7 @@
 
 `perform` takes them all in one process. These are for programs whose steps happen elsewhere: hooks
 of a coding agent, a webhook, a job that begins where an earlier one had to wait. No step
-waits by itself (`NotYet` says for what), and each may run in a process of its own: an effect is
+but `wait` waits (`NotYet` says for what), and each may run in a process of its own: an effect is
 named by its id or handle, by its key, or by the id of its call.
 """
 
@@ -133,7 +133,7 @@ class EffectSteps:
         planned = await self.find_effect(effect, key=key, call_id=call_id)
         if planned.permission == "pending" or planned.effect_json.get("gate"):
             limits = Limits.from_now(wait_s)
-            if planned.answer == "wait":
+            if planned.answer == "wait" and planned.permission == "pending":
                 waiting.report_gate(self._effects.session, planned.effect_json, self._on_wait)
             if planned.answer in ("wait", "blocked"):
                 await waiting.wait_for_permission(

@@ -51,7 +51,7 @@ def context(permission: str = "granted", basis: str = "policy", **fields: Any) -
     row = EffectRow(
         *names, intent_digest="v1:1", permission=permission, permission_basis=basis, **fields
     )
-    return replace(DispatchContext(row, {}, AGENT, NOW, "v1:1", ENFORCED), **own)
+    return replace(DispatchContext(row, {}, AGENT, "v1:1", ENFORCED), **own)
 
 
 def exempted() -> DispatchContext:

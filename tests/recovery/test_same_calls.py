@@ -136,6 +136,20 @@ def test_of_two_concurrent_plans_the_second_names_the_first_at_dispatch(
     assert named_calls(agent, first) == [(other["id"], False)]
 
 
+def test_a_repeated_dispatch_names_a_later_call_and_does_not_link_it_as_earlier(
+    declared_agent: Caller,
+) -> None:
+    agent = declared_agent
+    agent.session("first")
+    first = agent.plan("e", "first", tool="mail.send")
+    agent.dispatch(first, key="dispatch-first")
+    later = begin_effect(agent, "second")
+    repeated = agent.dispatch(first, key="dispatch-first")
+    assert (repeated["attempt"], repeated["open_effect"]) == (1, later["id"])
+    assert named_calls(agent, first) == [(later["id"], False)]
+    assert not SameCall.objects.filter(position=0).exists()
+
+
 def test_a_rule_asks_people_only_while_the_outcome_is_unknown(
     inbox: InboxScenario, client: Client
 ) -> None:
@@ -235,7 +249,7 @@ def test_same_calls_are_found_by_an_index(declared_agent: Caller) -> None:
     effect = Effect.objects.get(id=begin_effect(declared_agent)["id"])
     assert same_calls.find_unknown_calls(
         effect.project_id, effect.project_id, effect.tool, effect.intent_digest
-    ) == [effect.id]
+    ) == (effect.id,)
     parameters = [
         f"'{vendor_id(effect.project_id)}'",
         f"'{effect.intent_digest}'",
