@@ -19,7 +19,6 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from accounts import tokens
-from accounts.origin import Lane, Origin, RepeatedKey
 from accounts.tokens import TokenIdentity
 from api import idempotency, path_converters, problems, writer_refusals
 from api.problems import Problem
@@ -30,6 +29,7 @@ from api.strictjson import parser
 from api.strictjson.canonical_json import to_canonical_text
 from db import long_numbers, outages, retry
 from db.clock import now_us
+from journal.entries import Lane, Origin, RepeatedKey
 from ledger.store.writer import LostRace
 from sessions import heartbeats
 from sessions.fencing import LeaseTakenConcurrently

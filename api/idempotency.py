@@ -7,7 +7,6 @@ import orjson
 from django.http import HttpRequest
 
 from accounts import tokens
-from accounts.origin import Origin
 from api.models import StoredResponse
 from api.problems import Problem
 from api.redaction import redact
@@ -16,7 +15,7 @@ from db import raw_sql
 from db.clock import now_us
 from db.raw_sql import vendor_id
 from journal import entries
-from journal.entries import AppendStatus
+from journal.entries import AppendStatus, Origin
 from journal.models import Entry
 
 RESPONSE_RETENTION_US: Final = 7 * 24 * 3_600 * 1_000_000

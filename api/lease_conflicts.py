@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from accounts.origin import Origin, RepeatedKey
 from api.problems import Problem
 from api.reply import Reply
 from api.serializers.leases import lease_to_json
 from journal import entries
+from journal.entries import Origin, RepeatedKey
 from sessions import fencing, heartbeats, lease_queries
 from sessions.fencing import StaleEpoch
 from sessions.models import Lease

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
-from accounts.origin import Origin, RepeatedKey
 from api import lease_conflicts
 from api.endpoint import Call
 from api.problems import Problem, build_not_found
 from api.reply import Reply
 from journal import entries
+from journal.entries import Origin, RepeatedKey
 from sessions import lookup, sessions, writers
 from sessions.models import Session
 

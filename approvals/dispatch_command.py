@@ -11,26 +11,29 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from accounts.origin import Origin
+from django.contrib.auth.models import User
+
 from approvals import exemptions
 from approvals.digests import compute_approval_digest, compute_preconditions_digest, is_same_json
 from approvals.gated_commands import classify_observation
-from approvals.gates import deadlines, gates
+from approvals.gates import gates
 from approvals.gates.statuses import STEP_UPS
 from approvals.models import Exemption, Gate
 from approvals.plan_command import find_session_denial
-from approvals.policies import policies, policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.policies.engine import (
-    PolicyDecision,
     Requirement,
-    evaluate_rules,
     is_stricter_requirement,
 )
-from approvals.policies.policies import ActivePolicy, CommandContext, PolicyEvaluation
-from approvals.policies.policy_inputs import Severity
+from approvals.policies.policy_evaluation import (
+    CommandContext,
+    PolicyEvaluation,
+    Severity,
+)
 from approvals.voting import quorum
 from approvals.voting.quorum import ApprovalVote
 from db.clock import now_us
+from journal.entries import Origin
 from ledger import commands, permissions, refusals, same_calls
 from ledger import dispatch as ledger_dispatch
 from ledger import stops as ledger_stops
@@ -40,10 +43,9 @@ from ledger.fold import compensation
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
 from ledger.store.effect_rows import AttemptRow, EffectRow
-from ledger.tools import cache
 from ledger.verdicts import evaluate
 from ledger.verdicts.evaluate import Evaluation
-from sessions import fencing, heartbeats, writers
+from sessions import fencing, heartbeats, sessions, writers
 from sessions.fencing import StaleEpoch
 
 WITHDRAWN: Final = Grant("none", "revoked")
@@ -141,7 +143,7 @@ def dispatch_with_policy(origin: Origin, request: DispatchRequest) -> CommandRes
     refusal = find_dispatch_refusal(context)
     if refusal is not None:
         return _write_dispatch_refusal(origin, context, refusal)
-    gate = deadlines.settle_permission(row, origin.received_us)
+    gate = gates.settle_permission(row, origin.received_us)
     if row.permission == "granted":
         use = load_permission_use(origin, request, context, gate)
         permission_decision = decide_permission_use(request, context, use)
@@ -169,7 +171,7 @@ def load_dispatch_context(origin: Origin, request: DispatchRequest) -> DispatchC
     )
     # Read the clock after the lock: the caller that waited for the row acts second.
     origin.received_us = max(origin.received_us, now_us())
-    command = policies.load_command_context(
+    command = policy_evaluation.load_command_context(
         row.project_id,
         row.session_id,
         row.repository_id,
@@ -237,8 +239,8 @@ def load_permission_use(
     is_exempted = row.permission_basis == "exemption"
     plan = None
     if request.arguments is not None and row.permission_basis != "observe":
-        plan = policy_inputs.load_plan_body(row.plan_position)
-    target = policy_inputs.get_target_columns(row)
+        plan = policy_evaluation.load_plan_body(row.plan_position)
+    target = policy_evaluation.get_target_columns(row)
     denied_gate = None
     if command.has_session_denial:
         action = (row.session_id, row.agent_id, row.tool, row.intent_digest)
@@ -246,10 +248,12 @@ def load_permission_use(
     digest, approvals = "", list[ApprovalVote]()
     if gate is not None:
         bound = (row.session_id, row.agent_id, row.tool, row.intent_digest, target)
-        digest = compute_approval_digest(*bound, policy_inputs.load_on_behalf_of(row.session_id))
+        digest = compute_approval_digest(*bound, load_on_behalf_of(row.session_id))
         approvals = quorum.load_approvals([gate.id])[gate.id]
     same_call = command.same_call and not is_reuse
-    evaluation = _reevaluate_policy(origin, row, command, plan, always=is_exempted or same_call)
+    evaluation = policy_evaluation.reevaluate_policy(
+        origin, row, command, plan, always=is_exempted or same_call
+    )
     is_asking = evaluation is not None and evaluation.is_asking
     is_valid, exemption = False, None
     if is_exempted:
@@ -260,71 +264,21 @@ def load_permission_use(
             exemption = _find_exemption(origin, row, evaluation, only)
     severity = None
     if gate is not None and is_asking:
-        severity = policy_inputs.compute_current_severity(gate, row, plan)
+        severity = policy_evaluation.compute_current_severity(gate, row, plan)
     return PermissionUse(
         plan, denied_gate, gate, digest, approvals, severity, evaluation, is_valid, exemption
     )
 
 
-def _reevaluate_policy(
-    origin: Origin,
-    row: EffectRow,
-    command: CommandContext,
-    plan: Mapping[str, Any] | None,
-    *,
-    always: bool,
-) -> PolicyEvaluation | None:
-    """Evaluate the active policy again; None if nothing changed, or none is enforced.
+def load_on_behalf_of(session: UUID) -> str:
+    """Return the pseudonym of the member for whom a session works, or empty.
 
-    Changes are: other rules, another declaration of the tool or of a tool that another part of the
-    shell command calls, other ref patterns of the repository. `always` evaluates in any case.
-    `plan` is the body of the plan if it was loaded.
+    The session or one of its parents names the member.
     """
-    policy = command.policy
-    if policy is None or policy.mode != "enforce":
-        return None
-    declaration = cache.load_tool(row.project_id, row.tool)
-    if declaration.raises or row.policy_parts_digest:
-        plan = policy_inputs.load_plan_body(row.plan_position) if plan is None else plan
-        declaration = declaration.raise_for(policy_inputs.get_plan_arguments(plan))
-    if (
-        not always
-        and _is_policy_unchanged(row, policy, command.patterns_version, declaration)
-        and _are_parts_unchanged(row, plan)
-    ):
-        return None
-    plan = policy_inputs.load_plan_body(row.plan_position) if plan is None else plan
-    policy_input = policy_inputs.build_stored_policy_input(row, origin.source, plan)
-    if not plan:  # erased: a missing argument must not let the action pass a rule
-        decision = PolicyDecision("deny", "", None, "the plan was erased")
-    else:
-        count = policy_inputs.make_stored_plan_counter(row)
-        decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
-    return PolicyEvaluation(policy, policy_input, decision)
-
-
-def _is_policy_unchanged(
-    row: EffectRow,
-    policy: ActivePolicy,
-    patterns_version: int | None,
-    declaration: cache.CachedDeclaration,
-) -> bool:
-    """True if the policy would see what it saw at the plan. A raised risk is not stored."""
-    return (
-        not declaration.raised.risk
-        and row.policy_enforced
-        and row.policy_rule.startswith(f"{policy.name}/")
-        and row.policy_tool_class == declaration.policy_tool_class
-        and row.ref_patterns_version in (None, patterns_version)
-    )
-
-
-def _are_parts_unchanged(row: EffectRow, plan: Mapping[str, Any] | None) -> bool:
-    """True if the other calls of a shell command are declared as they were at the plan."""
-    if not row.policy_parts_digest:
-        return True
-    digest = policy_inputs.compute_parts_digest(row, {} if plan is None else plan)
-    return digest == row.policy_parts_digest
+    name = sessions.find_requester(session)
+    if name is None:
+        return ""
+    return User.objects.values_list("person__pseudonym", flat=True).get(username=name)
 
 
 def _find_exemption(

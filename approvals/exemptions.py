@@ -25,7 +25,6 @@ from django.db.models.lookups import GreaterThanOrEqual
 
 from accounts import projects
 from accounts.models import Agent, Membership, Project
-from accounts.origin import Origin
 from accounts.people import ensure_pseudonym, find_recent_password_giver, require_own_password
 from approvals.gates import statuses
 from approvals.models import Activation, Exemption, ExemptionVote
@@ -37,8 +36,9 @@ from db.errors import ChangeRefused
 from db.ids import new_uuid7
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
+from journal.entries import Origin
 from journal.models import Body, Entry
-from ledger.fold.apply import RESOLVED
+from ledger.fold.effect_state import RESOLVED
 from ledger.tools.predicates import compile_globs
 from sessions import sessions
 from sessions.models import Session

@@ -12,14 +12,14 @@ from uuid import UUID
 import orjson
 from django.db.models import Q
 
-from accounts.origin import Origin
-from approvals.gates import deadlines, gates
+from approvals.gates import gates
 from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
+from journal.entries import Origin
 from journal.models import Entry
 from ledger import commands, permissions
 from ledger.commands import CommandResult
-from ledger.fold.apply import Observation
+from ledger.fold.effect_state import Observation
 from ledger.models import Attempt
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
@@ -71,7 +71,7 @@ def supersede_with_gates(origin: Origin, effect: UUID) -> CommandResult:
         Gate.objects.select_for_update().filter(effect=row.id, status__in=OPEN_STATUSES)
     )
     for gate in open_gates:
-        deadlines.settle_gate(row, gate, origin.received_us)
+        gates.settle_gate(row, gate, origin.received_us)
     result = commands.record_superseded(origin, row, attempts, classify_observation)
     for gate in open_gates:
         if gate.status in OPEN_STATUSES:
@@ -136,7 +136,7 @@ def end_gates_of_moved_effects(rows: Iterable[EffectRow], received_us: int) -> N
                     received_us,
                 )
             continue
-        deadlines.settle_gate(row, gate, received_us)
+        gates.settle_gate(row, gate, received_us)
         if gate.status not in OPEN_STATUSES:
             continue
         if row.spent_by:

@@ -3,8 +3,8 @@
 from typing import Final
 
 from accounts import git_refs
+from approvals.policies.engine import Requirement
 from approvals.policies.labels import WARNED_PROOF_LABELS
-from approvals.policies.requirement import Requirement
 from web.templatetags.gatebook import elapsed
 
 UNDO_LABELS: Final[dict[str, str]] = {

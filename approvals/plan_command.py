@@ -9,19 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from accounts.origin import Origin
 from approvals import exemptions
 from approvals.digests import BOUND_TARGET_COLUMNS, may_be_same_target
 from approvals.gated_commands import classify_observation
-from approvals.gates import deadlines, gates
+from approvals.gates import gates
 from approvals.gates.gates import GateDraft
 from approvals.gates.statuses import PERMISSION_OF_STATUS, US
 from approvals.models import Exemption, Gate
-from approvals.policies import policies, policy_inputs, rate_counters
-from approvals.policies.engine import Requirement, evaluate_rules
-from approvals.policies.policies import ActivePolicy, CommandContext, PolicyEvaluation
-from approvals.policies.policy_inputs import PlanPayload
+from approvals.policies import policy_evaluation, rate_counters
+from approvals.policies.engine import Requirement
+from approvals.policies.policy_evaluation import (
+    CommandContext,
+    PlanPayload,
+    PolicyEvaluation,
+)
 from db.ids import derive_uuid, new_uuid7
+from journal.entries import Origin
 from ledger import circuit_breakers, commands, permissions, refusals, same_calls
 from ledger import stops as ledger_stops
 from ledger.circuit_breakers import CircuitOpen
@@ -94,7 +97,7 @@ def load_plan_context(origin: Origin, plan: Plan) -> PlanContext:
     task: UUID | None = plan.values.get("task_id")
     now_us = origin.received_us
     writers.require_writer(origin, plan.session, "effect.planned", task=task, effect=identity)
-    command = policies.load_command_context(
+    command = policy_evaluation.load_command_context(
         origin.project,
         plan.session,
         agent=origin.agent,
@@ -185,13 +188,13 @@ def load_permission_context(
     asks_permission, row = effect.asks_permission, effect.row
     target, columns = plan.values, {}
     if row is not None and effect.is_repeated and asks_permission:
-        target, repository = policy_inputs.load_current_target(row)
+        target, repository = policy_evaluation.load_current_target(row)
         payload = replace(payload, repository=repository)
         names = ("ref_class", "ref_patterns_version")
         columns = {"agent_id": origin.agent} | {name: target[name] for name in names}
     evaluation, denied_gate, exemption = None, None, None
     if command.policy is not None and (asks_permission or not effect.is_repeated):
-        evaluation = _evaluate_policy(command.policy, origin, plan, target, payload)
+        evaluation = policy_evaluation.evaluate_plan(command.policy, origin, plan, target, payload)
     if command.has_session_denial and asks_permission:
         action = (plan.session, origin.agent, plan.tool, plan.intent_digest)
         denied_gate = find_session_denial(*action, target)
@@ -216,22 +219,6 @@ def load_permission_context(
         exemption,
         columns,
     )
-
-
-def _evaluate_policy(
-    policy: ActivePolicy,
-    origin: Origin,
-    plan: Plan,
-    target: Mapping[str, Any],
-    payload: PlanPayload,
-) -> PolicyEvaluation:
-    """Evaluate the rules. They read rates and labels only where a rule needs them."""
-    policy_input = policy_inputs.build_policy_input(
-        origin.project, plan.session, origin.source, plan.tool, target, payload
-    )
-    count = policy_inputs.make_plan_counter(origin, plan)
-    decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
-    return PolicyEvaluation(policy, policy_input, decision)
 
 
 def find_session_denial(
@@ -304,7 +291,7 @@ def _write_plan(
     if gate is not None:
         gates.open_gate(gate, origin, permission_context.payload, row, result.position)
     if row.permission == "pending" and permissions.is_permission_expired(row, origin.received_us):
-        deadlines.settle_gate_of_effect(row, origin.received_us)
+        gates.settle_gate_of_effect(row, origin.received_us)
     if command.fence is not None and result.created:
         heartbeats.record_progress(
             origin.project, plan.session, origin.lease_epoch, plan.values.get("task_id")
@@ -362,7 +349,7 @@ def _write_repeated_plan(
         # An attempt before the last happened, so no permission is needed.
         if row.state == "acknowledged":
             return result, None
-    deadlines.settle_last_gate(row, now_us)
+    gates.settle_last_gate(row, now_us)
     decision = _claim_exemption(origin, plan.session, effect, context, decision)
     commands.replan_effect(row, position, decision.columns)
     return result, _change_permission(row, decision, now_us)

@@ -5,11 +5,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
-from accounts.origin import Origin
-from approvals.policies import policy_inputs, rate_counters
-from approvals.policies.policies import ActivePolicy, PolicyEvaluation
-from approvals.policies.policy_inputs import LazySessionLabels, PlanPayload
+from approvals.policies import policy_evaluation, rate_counters
+from approvals.policies.policy_evaluation import (
+    ActivePolicy,
+    LazySessionLabels,
+    PlanPayload,
+    PolicyEvaluation,
+)
 from approvals.policies.rate_counters import BatchPlanCounter, EarlierPlans
+from journal.entries import Origin
 from ledger.models import Effect
 
 
@@ -54,7 +58,7 @@ class ReportedPlanBatch:
     ) -> dict[str, Any]:
         """Return the policy columns of the next reported plan."""
         labels = self._labels.setdefault(session, LazySessionLabels(session))
-        policy_input = policy_inputs.build_policy_input(
+        policy_input = policy_evaluation.build_policy_input(
             origin.project, session, origin.source, tool, values, payload, labels
         )
         counted_before = self._counted.get(effect) if self._counted is not None else None

@@ -3,7 +3,7 @@
 from celery import shared_task
 
 from approvals import exemptions
-from approvals.gates import deadlines
+from approvals.gates import gates
 from db import jobs
 
 
@@ -11,4 +11,4 @@ from db import jobs
 @jobs.record_run("gates")
 def expire_gates() -> int:
     """Record every passed deadline of gates and exemptions."""
-    return deadlines.expire_due_gates() + exemptions.expire_exemptions()
+    return gates.expire_due_gates() + exemptions.expire_exemptions()

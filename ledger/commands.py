@@ -13,15 +13,14 @@ from uuid import UUID
 
 from django.db import connection
 
-from accounts.origin import Origin, RepeatedKey
 from db import raw_sql
 from db.ids import derive_uuid
 from journal import entries
-from journal.entries import AppendStatus
+from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.order_keys import is_command_mark, make_given_up_key
 from ledger import circuit_breakers, permissions, refusals
-from ledger.fold import apply, compensation, stop_violations
-from ledger.fold.apply import Fact, Observe
+from ledger.fold import compensation, effect_state, stop_violations
+from ledger.fold.effect_state import Fact, Observe
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
 from ledger.states import OPEN_STATES
@@ -116,7 +115,7 @@ def is_permission_needed(row: EffectRow, now_us: int) -> bool:
     is_expired = row.permission == "granted" and permissions.is_permission_expired(row, now_us)
     is_decided = row.permission in ("granted", "pending", "denied") and not is_expired
     rejected = row.state == "failed" and row.failure_reason == "rejected" and not is_decided
-    rejected = rejected and not apply.is_retry_exhausted(row)
+    rejected = rejected and not effect_state.is_retry_exhausted(row)
     return rejected or (row.state == "planned" and (row.permission == "none" or is_expired))
 
 
@@ -241,12 +240,12 @@ def replan_effect(row: EffectRow, position: int, columns: Mapping[str, Any]) -> 
     Values outside the intent (free text, preconditions) are replaced by those of this plan. The
     caller stores the row.
     """
-    replaced = apply.plan_values(row)
+    replaced = effect_state.plan_values(row)
     row.plan_position, row.replanned = position, True
     for name, value in columns.items():
         setattr(row, name, value)
-    if apply.plan_values(row) != replaced:
-        apply.archive_replaced_plan(row, replaced, position)
+    if effect_state.plan_values(row) != replaced:
+        effect_state.archive_replaced_plan(row, replaced, position)
 
 
 def acknowledge_attempt(
@@ -334,7 +333,7 @@ def apply_fact(
     rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
     compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
     names = (
-        apply.fold_fact(row, attempts, fact, observe)
+        effect_state.fold_fact(row, attempts, fact, observe)
         + writer.check_claimed_class(row, fact)
         + compensation.settle_effect(row, rows, attempts_by_effect)
     )

@@ -14,8 +14,8 @@ from db.clock import now_us
 from journal import entries
 from journal.order_keys import make_confirmation_key
 from ledger import commands
-from ledger.fold import apply
-from ledger.fold.apply import Fact, Observation
+from ledger.fold import effect_state
+from ledger.fold.effect_state import Fact, Observation
 from ledger.models import Effect
 from ledger.store import writer
 from ledger.store.effect_rows import EffectRow
@@ -78,7 +78,7 @@ def record_confirmation(
         "delivery": confirmation.position,
     }
     texts = {**facts, "compared": confirmation.compared}
-    return row, _record(row, apply.CONFIRMED, facts, texts, actor)
+    return row, _record(row, effect_state.CONFIRMED, facts, texts, actor)
 
 
 def withdraw_confirmation(
@@ -97,7 +97,7 @@ def withdraw_confirmation(
     """
     row = _lock_row(project, effect)
     facts = {"by": remaining_host, "event": event}
-    return _record(row, apply.UNCONFIRMED, facts, {**facts, "reason": reason}, actor)
+    return _record(row, effect_state.UNCONFIRMED, facts, {**facts, "reason": reason}, actor)
 
 
 def _lock_row(project: UUID, effect: UUID) -> EffectRow:

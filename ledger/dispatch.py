@@ -3,13 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from accounts.origin import Origin, RepeatedKey
 from journal import entries
-from journal.entries import AppendStatus
+from journal.entries import AppendStatus, Origin, RepeatedKey
 from ledger import commands, refusals
 from ledger.commands import CommandResult
-from ledger.fold import apply
-from ledger.fold.apply import Observe
+from ledger.fold import effect_state
+from ledger.fold.effect_state import Observe
 from ledger.refusals import Refusal
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import table
@@ -64,7 +63,7 @@ def decide_next_attempt(
         return NextAttempt(refusals.OWN_PERMISSION_NEEDED)
     number = row.attempt_count + 1
     key = (
-        apply.make_remote_key(row.id, number)
+        effect_state.make_remote_key(row.id, number)
         if decision.remote_key == "new"
         else evaluation.remote_key
     )

@@ -1,7 +1,7 @@
 """The effect ledger: effects and their attempts.
 
-State is a function of marks, which facts set; only ledger/fold/apply.py implements it. The schema
-rejects every effect that moved without permission, also outside Gatebook's code.
+State is a function of marks, which facts set; only ledger/fold/effect_state.py implements it. The
+schema rejects every effect that moved without permission, also outside Gatebook's code.
 """
 
 from django.conf import settings

@@ -3,13 +3,12 @@
 from typing import Any
 from uuid import UUID
 
-from accounts.origin import Origin, RepeatedKey
 from journal import entries
-from journal.entries import AppendStatus
+from journal.entries import AppendStatus, Origin, RepeatedKey
 from ledger import circuit_breakers, commands, refusals
 from ledger.commands import CommandResult
-from ledger.fold import apply
-from ledger.fold.apply import Observe
+from ledger.fold import effect_state
+from ledger.fold.effect_state import Observe
 from sessions import fencing
 
 
@@ -42,13 +41,13 @@ def record_probe(
     Raises LookupError when the project has no such effect, and RepeatedKey.
     """
     row, attempts = commands.lock_effect(origin, effect)
-    stale = commands.find_lost_lease(origin, row, apply.PROBED, attempt)
+    stale = commands.find_lost_lease(origin, row, effect_state.PROBED, attempt)
     if attempt not in attempts:
         return CommandResult(row, 409, refusals.refuse_undispatched_probe(attempt))
     origin.lane = "evidence"
     facts = probe_facts(attempt, result, origin.received_us, began_us, live=True)
     draft = origin.draft(
-        apply.PROBED,
+        effect_state.PROBED,
         facts=entries.dump_sorted_json(facts),
         session=row.session_id,
         effect=row.id,
@@ -63,7 +62,7 @@ def record_probe(
         commands.apply_fact(
             row,
             attempts,
-            commands.make_fact(origin, apply.PROBED, appended.position, attempt, values),
+            commands.make_fact(origin, effect_state.PROBED, appended.position, attempt, values),
             observe,
         )
         # The attempt had no report, and yet its tool succeeded.
@@ -79,7 +78,7 @@ def record_probe(
                 kept=True,
                 effect=row.id,
                 attempt=attempt,
-                kind=apply.PROBED,
+                kind=effect_state.PROBED,
             )
             entries.append_entries([rejection], origin.received_us)
     return CommandResult(row, 200, attempt=attempts[attempt])

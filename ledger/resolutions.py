@@ -22,8 +22,8 @@ from journal.entries import SYSTEM_SOURCE
 from journal.entry_times import read_stated_us
 from journal.models import Entry
 from journal.order_keys import make_resolution_key
-from ledger.fold import apply, compensation
-from ledger.fold.apply import Fact, Observation
+from ledger.fold import compensation, effect_state
+from ledger.fold.effect_state import Fact, Observation
 from ledger.models import Effect
 from ledger.refusals import Refusal
 from ledger.states import RESOLUTIONS
@@ -173,7 +173,9 @@ def is_resolved_by(effect: Effect | EffectRow, user: User) -> bool:
     ]
     if not effect_ids:
         return False
-    resolutions = Entry.objects.filter(effect__in=effect_ids, kind=apply.RESOLVED, lane="system")
+    resolutions = Entry.objects.filter(
+        effect__in=effect_ids, kind=effect_state.RESOLVED, lane="system"
+    )
     return resolutions.filter(actor=ensure_pseudonym(user)).exists()
 
 
@@ -201,7 +203,7 @@ def load_resolutions(effect: Effect) -> list[Resolution]:
         return []
     person = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
     entries = Entry.objects.filter(
-        project=effect.project_id, effect=effect.id, kind=apply.RESOLVED, lane="system"
+        project=effect.project_id, effect=effect.id, kind=effect_state.RESOLVED, lane="system"
     )
     rows = entries.annotate(who=Subquery(person), text=F("body__text")).order_by("-position")
     return [_from_entry(entry) for entry in rows]
@@ -289,9 +291,11 @@ def _record(
     }
     appended = entries.record_system_entry(
         row.project_id,
-        apply.RESOLVED,
+        effect_state.RESOLVED,
         event_id=new_uuid7().hex,
-        text=entries.dump_sorted_json({"kind": apply.RESOLVED, "effect": row.id, **facts, **texts}),
+        text=entries.dump_sorted_json(
+            {"kind": effect_state.RESOLVED, "effect": row.id, **facts, **texts}
+        ),
         received_us=now,
         actor=ensure_pseudonym(user),
         facts=entries.dump_sorted_json(facts),
@@ -310,7 +314,7 @@ def _apply_resolution(
     now: int,
 ) -> None:
     fact = Fact(
-        kind=apply.RESOLVED,
+        kind=effect_state.RESOLVED,
         mark=make_resolution_key(row.attempt_count, position, SYSTEM_SOURCE, row.id.hex),
         lane="system",
         key=row.id.hex,
@@ -322,9 +326,9 @@ def _apply_resolution(
     )
     rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
     compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
-    names = apply.fold_fact(row, attempts, fact, _never_observe) + compensation.settle_effect(
-        row, rows, attempts_by_effect
-    )
+    names = effect_state.fold_fact(
+        row, attempts, fact, _never_observe
+    ) + compensation.settle_effect(row, rows, attempts_by_effect)
     target_violations = compensation.apply_compensations(
         rows, attempts_by_effect, compensations_before
     )

@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
 
 from accounts.models import SAMPLE_IDS, Membership
-from approvals.gates import comments, deadlines
+from approvals.gates import comments, gates
 from approvals.gates.statuses import RISKS
 from approvals.models import Gate, Vote
 from approvals.review_settings import load_absences, redirect_users
@@ -72,7 +72,7 @@ def _on_requested(row: Outbox) -> None:
 @transaction.atomic
 def _on_resolved(row: Outbox) -> None:
     gate = _load_gate(row)
-    expired = deadlines.current_gate_status(gate, now_us()) == "expired"
+    expired = gates.current_gate_status(gate, now_us()) == "expired"
     # Recipients of the request get the decision, whatever topics they chose; webhooks do not.
     asked_before = Q(
         notifications__gate=gate.id,
@@ -430,7 +430,7 @@ def _build_item(notification: Notification) -> NotificationItem | None:
             )
         )
     gate = Gate.objects.select_related("agent", "effect").get(id=notification.gate)
-    status = deadlines.current_gate_status(gate, now_us())
+    status = gates.current_gate_status(gate, now_us())
     if notification.topic in PENDING_TOPICS and status != "pending":
         return None
     return NotificationItem(notification.topic, notification.key, gate=gate, status=status)

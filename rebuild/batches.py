@@ -13,7 +13,7 @@ from db import raw_sql
 from db.ids import derive_uuid
 from journal.models import Entry
 from journal.summaries import parse_body
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.models import Effect
 from rebuild.registry import RebuildBatch, Unit
 from sessions.models import Session
@@ -114,7 +114,7 @@ _EFFECT_COUNTS: Final = (
 _OPENED: Final = (
     "SELECT COUNT(DISTINCT effect) FROM journal_entry WHERE session = %s AND lane <> 'claim'"
     " AND ((kind = 'effect.named' AND lane = 'system') OR (lane <> 'system' AND kind IN"
-    f" ({', '.join(repr(kind) for kind in sorted(apply.REPORTABLE_KINDS))})))"
+    f" ({', '.join(repr(kind) for kind in sorted(effect_state.REPORTABLE_KINDS))})))"
 )
 _LINKS: Final = (
     "SELECT lane, effect, text FROM journal_entry JOIN journal_body ON entry_id = position"

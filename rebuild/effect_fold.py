@@ -22,7 +22,7 @@ from investigation.history.rebuild_effects import (
     RebuiltEffect,
 )
 from journal.order_keys import is_command_mark
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.store.writer import REPLANNED
 from rebuild.project_names import DEFAULT_PATTERNS, ProjectNames, classify_refs_again
@@ -44,7 +44,7 @@ TEXT_COLUMNS: Final = (
 )
 REPORTED_POLICY: Final = "no entry has a policy's result on a reported plan"
 _EARLIER_VERSION: Final = "the entry is of a version that did not record it"
-_OPENING: Final = (*apply.REPORTABLE_KINDS, NAMED)
+_OPENING: Final = (*effect_state.REPORTABLE_KINDS, NAMED)
 _KEY_OF_ROW: Final = ("18",)  # replays by these rows of the verdict table have a new remote key
 _UNPERMITTED: Final = "executed_without_permission"
 
@@ -197,7 +197,7 @@ class JournalRebuilder(EffectRebuilder):
             return
         if entry.kind == "integrity.violation" and entry.is_ours:
             self._violations.setdefault(entry.effect, set()).add(entry.facts.get("violation", ""))
-        if entry.kind not in apply.REPORTABLE_KINDS or entry.is_ours:
+        if entry.kind not in effect_state.REPORTABLE_KINDS or entry.is_ours:
             return
         body = self._journal.read_body(entry.position)
         key = body.get("effect_key")
@@ -232,7 +232,7 @@ class JournalRebuilder(EffectRebuilder):
                 values |= {
                     "replaces": replaced,
                     "verdict_row": entry.facts["row"],
-                    "remote_key": apply.make_remote_key(row.id, entry.attempt or 1)
+                    "remote_key": effect_state.make_remote_key(row.id, entry.attempt or 1)
                     if is_new or before is None
                     else before.remote_key,
                 }
@@ -245,7 +245,7 @@ class JournalRebuilder(EffectRebuilder):
 
     def _fact(self, folded: RebuiltEffect, entry: PastEntry) -> Any:
         fact = super()._fact(folded, entry)
-        if fact is not None and entry.kind == apply.RESOLVED:
+        if fact is not None and entry.kind == effect_state.RESOLVED:
             has_body = self._journal.has_body(entry.position)
             body = self._journal.read_body(entry.position)
             if has_body:

@@ -10,10 +10,9 @@ from uuid import UUID
 
 import orjson
 
-from accounts.origin import Origin
 from db import long_numbers, raw_sql
 from investigation.history.past_entries import PastEntry
-from journal.entries import compute_commitment
+from journal.entries import Origin, compute_commitment
 from journal.imported_entries import is_imported_source
 from journal.models import Erasure
 from ledger.store.effect_rows import to_uuid

@@ -14,11 +14,10 @@ from uuid import UUID
 
 from django.conf import settings
 
-from accounts.origin import Origin, RepeatedKey
 from db.ids import derive_uuid
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
-from journal.entries import AppendStatus
+from journal.entries import AppendStatus, Origin, RepeatedKey
 from sessions.models import Artifact
 
 _INCOMING: Final = ".incoming-"  # prefix of temporary files during an upload

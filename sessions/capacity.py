@@ -10,10 +10,10 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from accounts.origin import Origin
 from db.jobs import CLOCK_STEP_US
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
+from journal.entries import Origin
 from sessions.models import Capacity
 
 US: Final = 1_000_000

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from accounts.origin import Origin
 from db.ids import derive_uuid
 from db.row_changes import RowChange, write_row_changes
+from journal.entries import Origin
 from journal.summaries import parse_body
 from sessions.models import Checkpoint, CodePointOrder, Session, select_body_text
 

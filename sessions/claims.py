@@ -18,11 +18,10 @@ from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySe
 from django.db.models.functions import Coalesce
 from django.db.models.sql.compiler import SQLCompiler
 
-from accounts.origin import Origin, RepeatedKey
 from db import raw_sql
 from db.fields import DatabaseNow
 from journal import entries
-from journal.entries import AppendStatus
+from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.models import Entry
 from sessions import lease_queries, leases
 from sessions.fencing import NO_ID

@@ -11,12 +11,11 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Count, QuerySet
 
-from accounts.origin import Origin, RepeatedKey
 from db import raw_sql
 from db.raw_sql import vendor_id
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
-from journal.entries import AppendStatus
+from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.summaries import parse_body
 from sessions.models import ObservedFact, Session, select_body_text
 

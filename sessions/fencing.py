@@ -8,12 +8,11 @@ rejected: its epoch is compared with the latest epoch, and a late one is stored 
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from accounts.origin import Origin
 from db import raw_sql
 from db.ids import derive_uuid
 from db.raw_sql import vendor_id
 from journal import entries
-from journal.entries import SYSTEM_SOURCE, Draft
+from journal.entries import SYSTEM_SOURCE, Draft, Origin
 
 LEASE_LOST_TEXT: Final = (
     "You no longer hold this lease. Stop this work and acquire the lease again."

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from accounts.origin import Origin
 from db.text import to_column_text
+from journal.entries import Origin
 from journal.order_keys import is_earlier_mark
 from sessions.models import Session
 

@@ -9,10 +9,10 @@ from uuid import UUID
 import orjson
 from django.db.models import QuerySet
 
-from accounts.origin import Origin
 from db.ids import derive_uuid
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
+from journal.entries import Origin
 from journal.order_keys import is_command_mark, is_earlier_mark
 from journal.summaries import parse_body
 from sessions.models import CodePointOrder, Handoff, Session, select_body_text

@@ -9,8 +9,8 @@ import orjson
 from django.db import connection
 from django.db.models import Count
 
-from accounts.origin import Origin
 from db.row_changes import RowChange, write_row_changes
+from journal.entries import Origin
 from sessions.models import Item, Task
 
 STATE_OF_KIND: Final = {"item.done": "done", "item.failed": "failed"}

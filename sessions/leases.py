@@ -14,7 +14,6 @@ from django.db import connection
 from django.db.models import BigIntegerField, F, Q, Value
 from django.db.models.functions import Least
 
-from accounts.origin import Origin, RepeatedKey
 from accounts.people import ensure_pseudonym
 from db import clock, raw_sql
 from db.clock import now_us
@@ -22,7 +21,7 @@ from db.fields import DatabaseNow
 from db.raw_sql import read_uuid, vendor_id
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
-from journal.entries import SYSTEM_SOURCE, AppendResult, AppendStatus, Draft
+from journal.entries import SYSTEM_SOURCE, AppendResult, AppendStatus, Draft, Origin, RepeatedKey
 from sessions import sessions
 from sessions.fencing import NO_ID, LeaseTakenConcurrently
 from sessions.lease_queries import (

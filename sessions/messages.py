@@ -15,14 +15,13 @@ from django.db.models import Count, Exists, OuterRef, Q
 
 from accounts import projects
 from accounts.models import Agent
-from accounts.origin import Origin, RepeatedKey
 from accounts.people import ensure_pseudonym
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import derive_uuid
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
-from journal.entries import SYSTEM_SOURCE, AppendStatus, Draft
+from journal.entries import SYSTEM_SOURCE, AppendStatus, Draft, Origin, RepeatedKey
 from journal.models import Body
 from sessions.models import Message, MessageRead, Session
 

@@ -15,14 +15,13 @@ from django.db import connection
 
 from accounts import repositories
 from accounts.models import Project, Repository
-from accounts.origin import Origin, RepeatedKey
 from accounts.people import ensure_pseudonym
 from db import raw_sql
 from db.raw_sql import vendor_id
 from db.row_changes import RowChange, write_row_changes
 from db.text import to_column_text
 from journal import entries, placeholders, sent_meta
-from journal.entries import AppendStatus
+from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.order_keys import is_command_mark, is_earlier_mark
 from sessions import field_history, lookup, writers
 from sessions.models import ENDED, Session

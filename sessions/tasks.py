@@ -10,13 +10,13 @@ import orjson
 from django.db.models import BigIntegerField, F, Value
 from django.db.models.functions import Greatest
 
-from accounts.origin import Origin, RepeatedKey
 from db import raw_sql
 from db.ids import derive_uuid
 from db.raw_sql import read_uuid, vendor_id
 from db.row_changes import RowChange, write_row_changes
 from db.text import to_column_text
 from journal import entries
+from journal.entries import Origin, RepeatedKey
 from journal.order_keys import is_earlier_mark
 from sessions.models import Session, Task
 

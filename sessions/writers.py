@@ -14,10 +14,9 @@ from uuid import UUID
 
 from django.db import connection
 
-from accounts.origin import Origin
 from db import clock, raw_sql
 from db.raw_sql import read_uuid, vendor_id
-from journal.entries import Draft
+from journal.entries import Draft, Origin
 from journal.models import Entry
 from sessions.fencing import NO_ID, build_fenced_entry
 

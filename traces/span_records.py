@@ -18,7 +18,7 @@ from api.problems import Problem
 from api.redaction import redact
 from api.reply import Reply
 from api.strictjson.canonical_json import to_canonical_text
-from approvals.policies import policies
+from approvals.policies import policy_evaluation
 from journal import entries
 from journal.models import Entry
 from ledger.models import Effect
@@ -147,7 +147,7 @@ def _record_calls(call: Call, placed: Sequence[PlacedCall]) -> dict[str, Any]:
         for item in placed
     ]
     stored = _load_stored_calls(call, wanted)
-    policy = policies.load_active_policy(call.project)
+    policy = policy_evaluation.load_active_policy(call.project)
     is_enforced = policy is not None and policy.mode == "enforce"
     fresh = [item for item in wanted if span_facts.build_span_id(item.call.span) not in stored]
     candidates = span_matches.load_span_candidates(call.project, fresh, find_recorded=is_enforced)

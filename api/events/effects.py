@@ -11,12 +11,12 @@ from api.endpoint import Call
 from api.events.parse import BatchItem
 from api.plan_columns import build_target_columns
 from api.schemas import core
-from approvals.policies import policies
-from approvals.policies.policy_inputs import PlanPayload
+from approvals.policies import policy_evaluation
+from approvals.policies.policy_evaluation import PlanPayload
 from approvals.reported_plans import ReportedPlanBatch
 from db.ids import derive_uuid
-from ledger.fold import apply
-from ledger.fold.apply import Fact
+from ledger.fold import effect_state
+from ledger.fold.effect_state import Fact
 from ledger.store.writer import EffectFact
 from sessions import tasks
 
@@ -30,7 +30,9 @@ def load_plan_columns(call: Call, items: Sequence[BatchItem]) -> dict[int, dict[
     targets: dict[bytes, dict[str, Any]] = {}
     columns = {item.item_index: _load_reference_columns(call, item, targets) for item in plans}
     policy = (
-        policies.load_active_policy(call.project) if plans and _is_policy_evaluated(call) else None
+        policy_evaluation.load_active_policy(call.project)
+        if plans and _is_policy_evaluated(call)
+        else None
     )
     if policy is None:
         return columns
@@ -56,7 +58,7 @@ def build_effect_facts(
     stubs: dict[UUID, EffectFact] = {}
     for item in items:
         envelope, origin = item.envelope, item.origin
-        if envelope.kind not in apply.REPORTABLE_KINDS or item.effect is None:
+        if envelope.kind not in effect_state.REPORTABLE_KINDS or item.effect is None:
             continue
         fact = Fact(
             kind=envelope.kind,

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from accounts.origin import Origin
 from api.endpoint import Call, convert_to_struct
 from api.events.schemas import EVENT_SCHEMAS
 from api.plan_columns import build_plan_columns, compute_intent_digest, resolve_effect_key
@@ -15,7 +14,8 @@ from api.schemas import core
 from api.schemas.probes import ReportedProbe
 from api.strictjson.canonical_json import to_canonical_text
 from api.strictjson.parser import ItemFault, Parsed
-from ledger.fold import apply
+from journal.entries import Origin
+from ledger.fold import effect_state
 from sessions.writers import WriterStatus
 
 
@@ -114,7 +114,7 @@ def _read_item(
     )
     effect_key = envelope.effect_key or ""
     values: dict[str, Any] = {}
-    if envelope.kind in apply.REPORTABLE_KINDS:
+    if envelope.kind in effect_state.REPORTABLE_KINDS:
         effect_key, values = _read_effect(envelope, fields, redactions)
     return BatchItem(index, envelope, fields, origin, effect_key, values)
 

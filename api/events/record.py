@@ -23,7 +23,7 @@ from db.ids import derive_uuid
 from journal import entries
 from journal.entries import AppendResult, AppendStatus, Draft
 from ledger import probes
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.store import named_effects, writer
 from ledger.store.effect_rows import EffectRow
 from ledger.store.writer import LostRace
@@ -166,7 +166,7 @@ def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
         )
     facts: dict[str, Any] = {}
     subject = None
-    if envelope.kind in apply.REPORTABLE_KINDS:
+    if envelope.kind in effect_state.REPORTABLE_KINDS:
         facts = {name: item.values[name] for name in ("outcome", "reason") if name in item.values}
         if isinstance(fields, ReportedProbe):
             began_us = fields.began_us if fields.began_us is not None else envelope.occurred_us

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import orjson
 
-from accounts.origin import Origin
 from api import handoff_references
 from api.events.parse import BatchItem
 from api.schemas import working_state as shapes
 from api.strictjson.canonical_json import to_canonical_text
+from journal.entries import Origin
 from sessions import checkpoints, decisions, facts, handoffs, sessions
 
 WORKING_STATE_KINDS: Final = frozenset(shapes.REPORTED)

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from db.clock import now_us
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.models import Effect
 from ledger.store.effect_rows import EffectRow
 from ledger.verdicts import evaluate, table
@@ -59,7 +59,7 @@ def _remote_key(row: Effect | EffectRow, evaluation: Evaluation) -> str:
     if evaluation.verdict.row == "11":  # the compensation has its own keys
         return ""
     if evaluation.verdict.remote_key == "new":
-        return apply.make_remote_key(row.id, row.attempt_count + 1)
+        return effect_state.make_remote_key(row.id, row.attempt_count + 1)
     return (
         evaluation.remote_key
         if evaluation.verdict.answer in ("replay", "probe", "compensate", "escalate")

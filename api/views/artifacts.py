@@ -9,7 +9,6 @@ from django.conf import settings
 from django.db import transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
 
-from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import (
     Call,
@@ -25,6 +24,7 @@ from api.preconditions import require_session_id
 from api.problems import Problem, build_not_found
 from api.reply import Reply
 from api.schemas import core
+from journal.entries import Origin
 from ledger.models import Effect
 from sessions import artifacts, writers
 from sessions.models import Artifact

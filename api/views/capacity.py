@@ -6,7 +6,6 @@ from uuid import UUID
 from django.http import HttpResponse
 
 from accounts.models import Agent
-from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import DEFAULT_LIMIT, MAX_LIMIT, parse_parameters, parse_whole_number
@@ -15,6 +14,7 @@ from api.problems import Problem
 from api.reply import Reply
 from api.schemas.messages import ReportCapacity
 from db.clock import now_us
+from journal.entries import Origin
 from sessions import capacity
 from sessions.models import Capacity
 

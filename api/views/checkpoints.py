@@ -4,7 +4,6 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.events.working_state import measure_checkpoint
 from api.pagination import parse_parameters
@@ -16,6 +15,7 @@ from api.problems import Problem
 from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
+from journal.entries import Origin
 from sessions import checkpoints, sessions
 from sessions.models import Checkpoint, select_body_text
 

@@ -3,12 +3,12 @@
 from typing import Any, Final
 from uuid import UUID
 
-from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, post_command
 from api.reply import Reply
 from api.schemas import leases
 from api.serializers.leases import lease_to_json
+from journal.entries import Origin
 from sessions import claims
 from sessions.lease_queries import LeaseLost
 

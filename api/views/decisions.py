@@ -4,7 +4,6 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import build_page, parse_parameters, parse_switch
 from api.preconditions import (
@@ -18,6 +17,7 @@ from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
 from db.ids import derive_uuid
+from journal.entries import Origin
 from sessions import decisions
 from sessions.models import Decision
 

@@ -7,7 +7,6 @@ import msgspec
 from django.db.models import Q
 from django.http import HttpResponse
 
-from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import build_page, check_choice, check_session_named, parse_parameters
 from api.plan_columns import (
@@ -30,12 +29,13 @@ from api.serializers.effects import (
 )
 from approvals import dispatch_command, gated_commands, plan_command
 from approvals.dispatch_command import DispatchArguments, DispatchRequest
-from approvals.policies.policy_inputs import PlanPayload, load_plan_body
+from approvals.policies.policy_evaluation import PlanPayload, load_plan_body
 from db import long_numbers
 from db.clock import now_us
 from db.ids import derive_uuid
 from display import entry_bodies
 from journal import sent_meta
+from journal.entries import Origin
 from ledger import (
     circuit_breakers,
     commands,

@@ -22,7 +22,7 @@ from api.problems import Problem
 from api.redaction import redact
 from api.reply import Reply
 from api.strictjson import parser
-from approvals.policies import policies
+from approvals.policies import policy_evaluation
 from journal.models import Entry
 
 _MEDIA_TYPES = frozenset({"application/json", "application/x-ndjson"})
@@ -81,7 +81,7 @@ def _read_options(call: Call) -> bool:
             raise Problem(
                 422, "evaluate_policies_is_for_imports", detail, pointer="/evaluate_policies"
             )
-        if policies.load_active_policy(call.project) is None:
+        if policy_evaluation.load_active_policy(call.project) is None:
             detail = "The project has no active policy. Activate one, or omit `evaluate_policies`."
             raise Problem(409, "no_policy", detail)
     return params.get("atomic") == "true"

@@ -12,7 +12,6 @@ import orjson
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-from accounts.origin import Origin
 from api.endpoint import (
     Call,
     authenticate_request,
@@ -29,12 +28,13 @@ from api.preconditions import check_preconditions, lock_session_of_call
 from api.problems import build_not_found
 from api.reply import Reply
 from api.schemas import core
-from approvals.gates import cancel, deadlines, listener
+from approvals.gates import cancel, gates, listener
 from approvals.gates.comments import load_comments
 from approvals.gates.statuses import GATE_STATUSES, OPEN_STATUSES
 from approvals.models import Gate, Vote
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
+from journal.entries import Origin
 from journal.models import Body
 from ledger import stops
 from ledger.models import Effect, Stop
@@ -256,7 +256,7 @@ def _load_calls(gates: Iterable[Gate]) -> dict[UUID, dict[str, str]]:
 
 
 def _gate_to_json(gate: Gate, now: int, stopped: bool, message: str | None) -> dict[str, Any]:
-    status = deadlines.current_gate_status(gate, now)
+    status = gates.current_gate_status(gate, now)
     reason = gate.reason if gate.reason in _SHOWN_REASONS else _REASON_BY_STATUS.get(status, status)
     body = {
         "id": str(gate.id),

@@ -4,7 +4,6 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.events.working_state import measure_handoff_fields
 from api.handoff_references import resolve_waits
@@ -18,6 +17,7 @@ from api.problems import build_not_found
 from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
+from journal.entries import Origin
 from recovery.detectors import detectors
 from sessions import handoffs
 from sessions.models import Handoff

@@ -5,7 +5,6 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import (
     Call,
@@ -20,6 +19,7 @@ from api.reply import Reply
 from api.schemas import leases
 from api.serializers.leases import lease_to_json
 from api.writer_refusals import SESSION_ENDED_TEXT
+from journal.entries import Origin
 from sessions import fencing, lease_queries, lookup, sessions, writers
 from sessions import heartbeats as sessions_heartbeats
 from sessions import leases as sessions_leases

@@ -6,7 +6,6 @@ from uuid import UUID
 from django.http import HttpResponse
 
 from accounts.models import Agent
-from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import (
@@ -20,6 +19,7 @@ from api.preconditions import check_preconditions, lock_session_of_call, require
 from api.problems import Problem
 from api.reply import Reply
 from api.schemas.messages import ReadMessage, SendMessage
+from journal.entries import Origin
 from sessions import messages
 from sessions.messages import MessageView
 from sessions.models import Message

@@ -5,7 +5,6 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import build_page, check_choice, parse_parameters
@@ -23,6 +22,7 @@ from api.serializers.leases import lease_to_json
 from api.writer_refusals import SESSION_ENDED_TEXT
 from approvals.gates import cancel
 from journal import sent_meta
+from journal.entries import Origin
 from sessions import leases, lookup, sessions
 from sessions.models import ENDED, STATUSES, Session
 

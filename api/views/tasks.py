@@ -5,7 +5,6 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import build_page, check_choice, parse_parameters
 from api.preconditions import (
@@ -17,6 +16,7 @@ from api.reply import Reply
 from api.schemas import core
 from api.schemas.working_state import FinishTask
 from api.views.sessions import require_session
+from journal.entries import Origin
 from recovery.detectors import detectors
 from sessions import items, tasks
 from sessions.models import ITEM_STATES, Task

@@ -17,8 +17,8 @@ from approvals.checks.checked_request import CheckedRequest
 from approvals.diff.destructive_pushes import PushFlags, read_push_flags
 from approvals.diff.hidden_characters import iterate_strings
 from approvals.models import Gate
+from approvals.policies.engine import NO_EVIDENCE, RequiredEvidence
 from approvals.policies.labels import format_argument_path
-from approvals.policies.requirement import NO_EVIDENCE, RequiredEvidence
 from db.compiled_query import CompiledQuerySet
 
 MISSING_EVIDENCE: Final = "missing_evidence"

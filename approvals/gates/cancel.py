@@ -2,11 +2,11 @@
 
 from uuid import UUID
 
-from accounts.origin import Origin, RepeatedKey
-from approvals.gates import deadlines, gates
+from approvals.gates import gates
 from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from journal import entries
+from journal.entries import Origin, RepeatedKey
 from sessions import writers
 
 
@@ -34,7 +34,7 @@ def cancel_gate_by_agent(origin: Origin, request: Gate) -> Gate:
 
     A gate that has ended does not change and is returned.
     """
-    row, locked, _ = deadlines.lock_gate(request)
+    row, locked, _ = gates.lock_gate(request)
     draft = origin.draft(
         "gate.cancelled",
         facts=entries.dump_sorted_json({"reason": "by_agent"}),
@@ -42,7 +42,7 @@ def cancel_gate_by_agent(origin: Origin, request: Gate) -> Gate:
         effect=request.effect_id,
         subject=request.id,
     )
-    if deadlines.current_gate_status(locked, origin.received_us) not in OPEN_STATUSES:
+    if gates.current_gate_status(locked, origin.received_us) not in OPEN_STATUSES:
         if entries.compare_with_stored(draft, origin.received_us) is not None:
             raise RepeatedKey  # this command had already ended it
         return locked
@@ -58,8 +58,8 @@ def cancel_gates_of_session(session: UUID, received_us: int) -> int:
     """Cancel every open gate of a session that ended; return how many."""
     cancelled_count = 0
     for gate in Gate.objects.filter(session=session, status__in=OPEN_STATUSES).order_by("effect"):
-        row, locked, _ = deadlines.lock_gate(gate)
-        if deadlines.current_gate_status(locked, received_us) in OPEN_STATUSES:
+        row, locked, _ = gates.lock_gate(gate)
+        if gates.current_gate_status(locked, received_us) in OPEN_STATUSES:
             gates.end_gate(row, locked, "cancelled", "session_ended", received_us)
             cancelled_count += 1
     return cancelled_count

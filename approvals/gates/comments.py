@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 
 from accounts.models import Membership, Person
 from accounts.people import ensure_pseudonym
-from approvals.gates import deadlines
+from approvals.gates import gates
 from approvals.models import Addressee, Gate
 from approvals.review_settings import load_absences
 from approvals.voting.eligibility import check_eligibility, is_gate_reviewer
@@ -53,7 +53,7 @@ def write_comment(gate: Gate, membership: Membership, text: str) -> list[str]:
         raise ChangeRefused(f"Write a comment of 1 to {MAX_COMMENT} characters.")
     if not is_gate_reviewer(gate, membership):
         raise ChangeRefused("Only reviewers of this project can comment on its requests.")
-    gate = deadlines.lock_gate(gate).gate
+    gate = gates.lock_gate(gate).gate
     if _query_comments(gate).count() >= MAX_COMMENTS:
         raise ChangeRefused(f"A request takes at most {MAX_COMMENTS} comments.")
     names = list(dict.fromkeys(name.rstrip(".-+@") for name in _MENTION.findall(text)))
@@ -90,7 +90,7 @@ def assign_gate(gate: Gate, membership: Membership, username: str) -> Membership
 
     An empty name removes the assignee. Return the member. Raises ChangeRefused.
     """
-    gate = deadlines.lock_gate(gate).gate
+    gate = gates.lock_gate(gate).gate
     if not is_gate_reviewer(gate, membership):
         raise ChangeRefused("Only reviewers of this project can assign its requests.")
     if gate.status != "pending":

@@ -1,36 +1,50 @@
-"""The one writer of Gate: how a gate opens, changes status and ends.
+"""The one writer of Gate: how a gate opens, changes status, reaches its deadline and ends.
 
 The permission of its effect follows. Every change is one conditional UPDATE on status and version.
+A passed deadline counts as passed, recorded or not.
 Rows are locked in the same order everywhere: session, effect, gate.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
 from django.contrib.auth.models import User
-from django.db.models import F
+from django.db import transaction
+from django.db.models import F, QuerySet, Subquery
 
-from accounts.origin import Origin
+from accounts import projects
+from accounts.models import Agent
 from accounts.people import ensure_pseudonym
 from approvals.digests import compute_approval_digest, compute_preconditions_digest
 from approvals.gates import listener
-from approvals.gates.statuses import GATE_TRANSITIONS, PERMISSION_OF_STATUS, US
+from approvals.gates.statuses import (
+    APPROVED_STATUSES,
+    GATE_TRANSITIONS,
+    OPEN_STATUSES,
+    PERMISSION_OF_STATUS,
+    US,
+)
 from approvals.models import Gate
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.policies.engine import Requirement
-from approvals.policies.policy_inputs import PlanPayload
+from approvals.policies.policy_evaluation import PlanPayload
 from db import raw_sql
 from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
 from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
+from journal.entries import Origin
 from journal.models import Entry
 from ledger import permissions
 from ledger.permissions import Grant
+from ledger.store import writer
 from ledger.store.effect_rows import EffectRow
+from sessions import sessions
+from sessions.models import Session
 
 OWNER_FACTS: Final = ("session_owner", "agent_owner")  # in the entry: who may not approve
 
@@ -49,20 +63,56 @@ class GateDraft:
     requirement: Requirement
 
 
+class RequestParties(NamedTuple):
+    """The accounts that have an interest in a request.
+
+    The requester (and their pseudonym), the session's owner and the agent's owner. `owners` has the
+    pseudonyms of both, None for an account that has none yet.
+    """
+
+    requester: int | None
+    on_behalf_of: str | None
+    session_owner: int | None
+    agent_owner: int | None
+    owners: tuple[str | None, str | None] = (None, None)
+
+
+def load_request_parties(session: UUID, agent: UUID) -> RequestParties:
+    """Return the parties of a session and of the agent that requests in it.
+
+    The agent need not be the one that opened the session.
+    """
+    agents = Agent.objects.filter(id=agent)
+    owner, pseudonym, agent_owner, agent_owner_pseudonym = Session.objects.values_list(
+        "owner",
+        "owner__person__pseudonym",
+        Subquery(agents.values("owner")),
+        Subquery(agents.values("owner__person__pseudonym")),
+    ).get(id=session)
+    owners = (pseudonym, agent_owner_pseudonym)
+    name = sessions.find_requester(session)
+    if name is None:
+        return RequestParties(None, None, owner, agent_owner, owners)
+    requester, requester_pseudonym = User.objects.values_list("id", "person__pseudonym").get(
+        username=name
+    )
+    return RequestParties(requester, requester_pseudonym, owner, agent_owner, owners)
+
+
 def open_gate(
     draft: GateDraft, origin: Origin, payload: PlanPayload, effect: EffectRow, plan_position: int
 ) -> None:
     """Write the gate of a written effect and its entry, and enqueue the notification."""
     now = origin.received_us
-    parties = policy_inputs.load_request_parties(effect.session_id, origin.agent)
-    severity = policy_inputs.compute_severity(origin.project, effect, payload.arguments)
+    parties = load_request_parties(effect.session_id, origin.agent)
+    severity = policy_evaluation.compute_severity(origin.project, effect, payload.arguments)
     requirement = draft.requirement.strengthened(severity.reversibility, severity.risk)
     digest = compute_approval_digest(
         effect.session_id,
         origin.agent,
         effect.tool,
         effect.intent_digest,
-        policy_inputs.get_target_columns(effect),
+        policy_evaluation.get_target_columns(effect),
         parties.on_behalf_of or "",
     )
     facts: dict[str, Any] = {
@@ -351,6 +401,112 @@ def change_gate_status(gate: Gate, status: str, *, votes: int = 0, **values: Any
         listener.announce_gates([gate.id])
     for name, value in values.items():
         setattr(gate, name, value)
+
+
+class LockedGate(NamedTuple):
+    """A gate and its effect, both locked and up to date as of `at_us`."""
+
+    row: EffectRow
+    gate: Gate
+    at_us: int
+
+
+def lock_gate(gate: Gate) -> LockedGate:
+    """Lock a gate and its effect in the order of dispatch, and apply passed deadlines."""
+    row = writer.load_effects([gate.effect_id])[gate.effect_id]
+    (locked,) = _GATE_LOCK.rows(gate=gate.id)
+    at_us = now_us()  # read after the locks: this transaction follows the one that held them
+    settle_gate(row, locked, at_us)
+    return LockedGate(row, locked, at_us)
+
+
+def _gate_lock_query(gate: UUID) -> "QuerySet[Gate]":
+    return Gate.objects.select_for_update().filter(id=gate)
+
+
+_GATE_LOCK: Final = CompiledQuerySet(_gate_lock_query, gate=UUID)
+
+
+def current_gate_status(gate: Gate, now: int) -> str:
+    """Return the status as of `now`, also if no sweep has recorded it yet."""
+    if gate.status == "pending" and gate.decide_by_us < now:
+        return "expired"
+    if gate.status == "approved" and is_approval_expired(gate, now):
+        return "expired_unused"
+    return gate.status
+
+
+def settle_gate(row: EffectRow, gate: Gate, now: int) -> None:
+    """Record a deadline that has passed. Both rows are locked."""
+    status = current_gate_status(gate, now)
+    if status != gate.status:
+        end_gate(row, gate, status, "", now)
+
+
+def settle_gate_of_effect(row: EffectRow, now: int) -> None:
+    """Settle the gate of a locked effect whose permission is pending."""
+    settle_gate(row, Gate.objects.select_for_update().get(id=UUID(hex=row.permission_ref)), now)
+
+
+def settle_permission(row: EffectRow, now: int) -> Gate | None:
+    """Record that a locked effect's permission has expired, or the request for it.
+
+    Return the gate that grants the permission, locked; None without one.
+    """
+    if row.permission == "pending" and permissions.is_permission_expired(row, now):
+        settle_gate_of_effect(row, now)
+    elif row.permission == "granted" and row.permission_basis == "ruling":
+        gate = Gate.objects.select_for_update().get(id=UUID(hex=row.permission_ref))
+        settle_gate(row, gate, now)
+        return gate if gate.status == "approved" else None
+    elif row.permission == "granted" and permissions.is_permission_expired(row, now):
+        permissions.change_permission(row, Grant("none", "expired_unused"), now)
+    return None
+
+
+@transaction.atomic(durable=True)
+def _expire_one(identity: UUID) -> bool:
+    gate = Gate.objects.filter(id=identity).first()
+    if gate is None:
+        return False
+    before = gate.status
+    locked = lock_gate(gate).gate
+    return locked.status != before
+
+
+def expire_due_gates(limit: int = 500) -> int:
+    """Record passed deadlines, each gate in its own transaction; return how many."""
+    now = now_us()
+    undecided = Gate.objects.filter(status="pending", decide_by_us__lt=now)
+    unused = Gate.objects.filter(status="approved", permission_until_us__lt=now)
+    hidden = list(projects.query_hidden_samples().values_list("id", flat=True))
+    late = [
+        gate
+        for late_gates in (undecided, unused)
+        for gate in late_gates.exclude(project__in=hidden).values_list("id", flat=True)[:limit]
+    ]
+    return sum(_expire_one(identity) for identity in late)
+
+
+def settle_last_gate(row: EffectRow, now: int) -> None:
+    """Record that an effect's last gate has expired, before a new decision."""
+    if row.permission_basis == "ruling" and row.permission_ref and row.permission == "granted":
+        gate = (
+            Gate.objects.select_for_update()
+            .filter(id=UUID(hex=row.permission_ref), status__in=OPEN_STATUSES)
+            .first()
+        )
+        if gate is not None:
+            settle_gate(row, gate, now)
+
+
+def is_approval_expired(gate: Gate, now: int) -> bool:
+    """True if an approval expired unused."""
+    return (
+        gate.status in APPROVED_STATUSES
+        and gate.permission_until_us is not None
+        and gate.permission_until_us < now
+    )
 
 
 def restore_gates(changes: Sequence[RowChange]) -> None:

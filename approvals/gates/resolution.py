@@ -10,7 +10,7 @@ from uuid import UUID
 
 from accounts.models import Agent, Membership
 from accounts.people import ensure_pseudonym
-from approvals.gates import deadlines, gates
+from approvals.gates import gates
 from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from db import retry
@@ -65,7 +65,7 @@ def _resolve_locked(
         for gate in Gate.objects.select_for_update().filter(
             effect=effect, status__in=OPEN_STATUSES
         ):
-            deadlines.settle_gate(resolved.effect, gate, now)
+            gates.settle_gate(resolved.effect, gate, now)
             if gate.status in OPEN_STATUSES:
                 actor = ensure_pseudonym(membership.user)
                 gates.end_gate(

@@ -35,7 +35,7 @@ from approvals.checks.outliers import build_shape, compare_set
 from approvals.inbox.inbox_rows import InboxRow, load_inbox_rows
 from approvals.labels import REVERSIBILITY_RANKS
 from approvals.models import Addressee, Gate, Vote
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from approvals.review_settings import load_absences
 from db import raw_sql
 from db.clock import now_us

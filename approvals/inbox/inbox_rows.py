@@ -17,12 +17,12 @@ from approvals.checks.checked_request import CheckedRequest, build_checked_reque
 from approvals.checks.claims.environment_claims import find_production_value
 from approvals.checks.outliers import STANDS_OUT
 from approvals.diff import destructive_pushes, hidden_characters
-from approvals.gates.deadlines import current_gate_status
+from approvals.gates.gates import current_gate_status
 from approvals.gates.statuses import OPEN_STATUSES
 from approvals.inbox.telling_values import TellingValue, list_telling_values
 from approvals.labels import describe_aftermath
 from approvals.models import Addressee, Gate, Vote
-from approvals.policies.policy_inputs import (
+from approvals.policies.policy_evaluation import (
     Severity,
     compute_declared_risk,
     get_plan_arguments,

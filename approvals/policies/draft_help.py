@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from accounts.models import REF_CLASSES, Project
 from approvals.gates import statuses
 from approvals.policies import policies_yaml as language
-from approvals.policies.requirement import REQUEST_PARTIES, WARNED_PROOFS
+from approvals.policies.engine import REQUEST_PARTIES, WARNED_PROOFS
 from approvals.policies.staffing_check import load_eligible_reviewers
 from approvals.policies.working_hours import WEEKDAYS
 from ledger.models import Effect, Tool

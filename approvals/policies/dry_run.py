@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from accounts.models import Agent, Project
-from approvals.policies import policies, policies_yaml
+from approvals.policies import policies, policies_yaml, policy_evaluation
 from approvals.policies.engine import (
     DEFAULT_REQUIREMENT,
+    REQUEST_PARTIES,
     SAME_CALL,
     CompiledPolicy,
     PolicyDecision,
@@ -23,9 +24,8 @@ from approvals.policies.engine import (
     compile_rules,
     evaluate_rules,
 )
-from approvals.policies.policy_inputs import PlanPayload, build_policy_input
+from approvals.policies.policy_evaluation import PlanPayload, build_policy_input
 from approvals.policies.rate_counters import make_rate_counter
-from approvals.policies.requirement import REQUEST_PARTIES
 from approvals.policies.staffing_check import (
     count_eligible_approvers,
     find_understaffed_rules,
@@ -122,7 +122,7 @@ class DryRun:
     _parties_cache: dict[tuple[UUID, UUID], tuple[str | None, ...]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[OutcomeChange]:
-        policy = policies.load_active_policy(self.project.id)
+        policy = policy_evaluation.load_active_policy(self.project.id)
         for row, arguments in self._effects():
             payload = PlanPayload(arguments, row.repository or "")
             policy_input = build_policy_input(

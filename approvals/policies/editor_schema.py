@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from approvals.gates import statuses
 from approvals.policies import policies_yaml as rules
-from approvals.policies.requirement import REQUEST_PARTIES, WARNED_PROOFS
+from approvals.policies.engine import REQUEST_PARTIES, WARNED_PROOFS
 from approvals.policies.working_hours import WEEKDAYS
 from ledger.tools.predicates import ARGUMENT_OPERATORS, ORDER_OPERATORS
 from ledger.tools.predicates_yaml import LONGEST_PATH

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from approvals.gates.statuses import RISKS
-from approvals.policies.requirement import RequiredEvidence, Requirement
+from approvals.policies.engine import RequiredEvidence, Requirement
 
 _LISTS: Final = {
     "tools": "tool",

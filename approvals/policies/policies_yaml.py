@@ -14,7 +14,7 @@ from yaml.nodes import Node, ScalarNode
 
 from accounts.models import REF_CLASSES
 from approvals.gates import statuses
-from approvals.policies.requirement import (
+from approvals.policies.engine import (
     DEFAULT_REQUIREMENT,
     NO_EVIDENCE,
     REQUEST_PARTIES,

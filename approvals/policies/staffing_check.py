@@ -5,7 +5,7 @@ from typing import Any
 
 from accounts.access import has_role
 from accounts.models import Project
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 
 
 def find_understaffed_rules(project: Project, rules: dict[str, Any]) -> list[tuple[str, str]]:

@@ -23,8 +23,8 @@ from approvals.diff.from_arguments import Changes, extract_changes
 from approvals.diff.hidden_characters import is_prose_argument
 from approvals.digest_json import to_canonical_json
 from approvals.models import Gate, PolicySet
-from approvals.policies import policy_inputs
-from approvals.policies.requirement import REQUEST_PARTIES, Requirement
+from approvals.policies import policy_evaluation
+from approvals.policies.engine import REQUEST_PARTIES, Requirement
 from approvals.review.attached_diffs import AttachedDiff, load_attached_diffs
 from db import long_numbers
 from db.compiled_query import CompiledQuerySet
@@ -183,7 +183,7 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
     Load `gate` with its `effect` and `effect.repository` to save queries.
     """
     effect = gate.effect
-    plan = policy_inputs.load_plan_body(gate.plan_position) if plan is None else plan
+    plan = policy_evaluation.load_plan_body(gate.plan_position) if plan is None else plan
     arguments, preconditions = plan.get("arguments"), plan.get("preconditions")
     preconditions = preconditions if isinstance(preconditions, dict) else {}
     changed = extract_changes(arguments, preconditions)
@@ -206,7 +206,7 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
         changes=changed,
         changes_known=bool(changed.files or changed.commits) or gate.reversibility == "read",
         radius=_radius_lines(gate, arguments),
-        undo=_undo_lines(gate, tool, policy_inputs.get_plan_arguments(plan), preconditions),
+        undo=_undo_lines(gate, tool, policy_evaluation.get_plan_arguments(plan), preconditions),
         requirement_lines=_requirement_lines(gate),
         claim=claim,
         risk=gate.risk,
@@ -313,7 +313,7 @@ def _radius_lines(gate: Gate, arguments: Any) -> tuple[CardLine, ...]:
                 "Ref class", ref_class, SOURCE_COMPUTED if effect.ref_class else SOURCE_UNKNOWN
             )
         )
-        now, patterns = policy_inputs.compute_current_ref_class(effect.repository, effect)
+        now, patterns = policy_evaluation.compute_current_ref_class(effect.repository, effect)
         if now != effect.ref_class:
             lines.append(
                 CardLine("Ref class now", f"{now}, by patterns v{patterns}", SOURCE_COMPUTED)

@@ -15,7 +15,7 @@ from approvals.gates.statuses import US
 from approvals.inbox.telling_values import list_telling_values
 from approvals.labels import UNCOUNTED_LABELS
 from approvals.models import Gate, Vote
-from approvals.policies.policy_inputs import load_plan_body
+from approvals.policies.policy_evaluation import load_plan_body
 from approvals.review import changed_requests
 from approvals.review.changed_requests import Conflict, Difference, EarlierRequest
 from approvals.voting.quorum import load_uncounted_approvals

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db.models import Exists, F, OuterRef
 
 from approvals.digests import is_target_named
-from approvals.gates.deadlines import current_gate_status
+from approvals.gates.gates import current_gate_status
 from approvals.models import Gate
 from approvals.review.plan_digests import (
     Identities,

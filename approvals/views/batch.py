@@ -20,12 +20,12 @@ from django.views.decorators.vary import vary_on_headers
 from accounts.access import MemberRequest, role_required
 from approvals import labels, stop_rows
 from approvals.checks.checked_request import build_checked_request
-from approvals.gates import deadlines
+from approvals.gates.gates import current_gate_status
 from approvals.gates.statuses import US
 from approvals.inbox import batch_table, inbox_queries, inbox_rows, kept_selection
 from approvals.inbox.batch_table import BatchRow, BatchTable
 from approvals.models import Gate, Vote
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.review import card, form_token
 from approvals.views.gate import DAY_US, GATE_RELATIONS
 from approvals.views.vote import run_vote
@@ -108,7 +108,7 @@ def _load_chosen(request: MemberRequest) -> list[Gate]:
     )
     now = now_us()
     for gate in gates:
-        gate.status = deadlines.current_gate_status(gate, now)
+        gate.status = current_gate_status(gate, now)
     return gates
 
 
@@ -177,7 +177,7 @@ def _why_alone(gate: Gate, shown: card.Card, row: inbox_rows.InboxRow) -> tuple[
     if gate.status != "pending":
         return (f"ended: {labels.STATUS_LABELS[gate.status][0]}",)
     reasons = []
-    severity = policy_inputs.compute_current_severity(gate)
+    severity = policy_evaluation.compute_current_severity(gate)
     step_up = load_current_requirement(gate).step_up
     if not inbox_rows.is_batchable(severity, step_up):
         if severity.reversibility not in ("read", "reversible"):
@@ -393,7 +393,7 @@ def _explain_all_apart(table: BatchTable) -> str:
         return "All selected requests have ended. Go back and select again."
     if not any(
         inbox_rows.is_batchable(
-            policy_inputs.compute_current_severity(row.gate),
+            policy_evaluation.compute_current_severity(row.gate),
             load_current_requirement(row.gate).step_up,
         )
         for row in pending

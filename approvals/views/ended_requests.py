@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.access import MemberRequest, role_required
 from accounts.models import Project
-from approvals.gates import deadlines
+from approvals.gates.gates import current_gate_status
 from approvals.inbox import updates
 from approvals.inbox.inbox_queries import MAX_BATCH
 from approvals.models import Gate
@@ -55,7 +55,7 @@ def list_ended_requests(project: Project, ids: Sequence[UUID]) -> list[EndedRequ
     )
     now = now_us()
     for gate in gates:
-        gate.status = deadlines.current_gate_status(gate, now)
+        gate.status = current_gate_status(gate, now)
     return [
         EndedRequest(gate, updates.describe_end(gate), changed_requests.find_successor(gate))
         for gate in gates

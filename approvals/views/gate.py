@@ -21,11 +21,11 @@ from approvals.checks.claims.environment_claims import find_production_value
 from approvals.diff import destructive_pushes
 from approvals.diff.commit_paths import compare_commit_paths
 from approvals.diff.unified import FileDiff
-from approvals.gates import comments, deadlines
+from approvals.gates import comments, gates
 from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, US
 from approvals.inbox import inbox_queries, updates
 from approvals.models import Gate, Vote
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.review import (
     card,
     changed_requests,
@@ -96,7 +96,7 @@ def load_gate_of_request(request: MemberRequest, gate: UUID) -> Gate:
     """Load a gate of the current project with its status as of now. Raises Http404."""
     gate_row: Gate
     for gate_row in _GATE.rows(project=request.membership.project_id, gate=gate):
-        gate_row.status = deadlines.current_gate_status(gate_row, now_us())
+        gate_row.status = gates.current_gate_status(gate_row, now_us())
         return gate_row
     raise Http404
 
@@ -126,7 +126,7 @@ def gate_context(
     `gate` is from `load_gate_of_request`.
     """
     form_token.record_gate_view(gate, request.membership)
-    plan = policy_inputs.parse_plan_body(gate.plan_text)  # type: ignore[attr-defined]
+    plan = policy_evaluation.parse_plan_body(gate.plan_text)  # type: ignore[attr-defined]
     shown = card.build_card(gate, plan)
     votes = review_context.load_votes(gate, shown.sha256)
     requirement = load_current_requirement(gate, plan=plan)

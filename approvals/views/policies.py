@@ -22,9 +22,9 @@ from approvals.gates import statuses
 from approvals.models import Activation, PolicySet
 from approvals.policies import draft_help, dry_run, labels, policies, statistics
 from approvals.policies.dry_run import DryRun, OutcomeChange
+from approvals.policies.engine import Requirement
 from approvals.policies.labels import ConditionText
 from approvals.policies.policies_yaml import MAX_BYTES, DocumentError
-from approvals.policies.requirement import Requirement
 from approvals.policies.staffing_check import find_understaffed_rules
 from approvals.policies.statistics import RuleMatchCounts, RuleStatistics
 from approvals.policies.working_hours import WorkingHours

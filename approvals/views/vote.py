@@ -24,7 +24,7 @@ from approvals.gates import gates
 from approvals.gates.statuses import UNDO_S, VOTE_ANSWERS
 from approvals.inbox import inbox_queries
 from approvals.models import Gate
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.policies.engine import Requirement
 from approvals.review import card, changed_requests, form_token
 from approvals.review.form_token import TICK_NAMES, VOTE_FORM, PageSnapshot
@@ -248,7 +248,7 @@ def render_refusal(
 
 def load_draft_context(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> DraftContext:
     """Load what decides whether a draft is acceptable, as of now and without locks."""
-    plan = policy_inputs.load_plan_body(gate.plan_position)
+    plan = policy_evaluation.load_plan_body(gate.plan_position)
     return DraftContext(
         gate=gate,
         draft=draft,

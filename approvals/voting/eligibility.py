@@ -11,9 +11,8 @@ from accounts import teams
 from accounts.access import has_role
 from accounts.models import Membership
 from approvals.models import Gate, Vote
-from approvals.policies import policy_inputs
-from approvals.policies.engine import Requirement
-from approvals.policies.requirement import REQUEST_PARTIES
+from approvals.policies import policy_evaluation
+from approvals.policies.engine import REQUEST_PARTIES, Requirement
 from db.compiled_query import CompiledQuerySet
 from ledger import resolutions
 from ledger.models import Effect
@@ -35,7 +34,7 @@ def load_current_requirement(
     Facts never lower a requirement. `row` is the gate's effect and `plan` the body of its plan, if
     they were read already.
     """
-    severity = policy_inputs.compute_current_severity(gate, row, plan)
+    severity = policy_evaluation.compute_current_severity(gate, row, plan)
     return Requirement.of(gate.requirement).strengthened(severity.reversibility, severity.risk)
 
 

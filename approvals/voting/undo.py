@@ -11,8 +11,8 @@ from django.db import transaction
 
 from accounts.models import Membership
 from accounts.people import ensure_pseudonym
-from approvals.gates import deadlines, gates
-from approvals.gates.deadlines import LockedGate
+from approvals.gates import gates
+from approvals.gates.gates import LockedGate
 from approvals.gates.statuses import UNDO_S, US
 from approvals.models import Gate, Vote
 from approvals.voting.eligibility import NOT_A_REVIEWER, is_gate_reviewer
@@ -57,7 +57,7 @@ def undo_vote(gate: Gate, membership: Membership) -> VoteResult:
     run the transaction again.
     """
     session = Session.objects.select_for_update().get(id=gate.session_id)
-    locked = deadlines.lock_gate(gate)
+    locked = gates.lock_gate(gate)
     vote = Vote.objects.filter(gate=gate, user=membership.user).first()
     refusal = find_undo_refusal(locked, vote)
     if not is_gate_reviewer(locked.gate, membership):

@@ -17,8 +17,8 @@ from django.db import IntegrityError, transaction
 from accounts.models import Membership
 from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
 from approvals.checks.check_results import CheckResult
-from approvals.gates import deadlines, gates
-from approvals.gates.deadlines import LockedGate
+from approvals.gates import gates
+from approvals.gates.gates import LockedGate
 from approvals.gates.statuses import (
     MAX_DECIDE_WITHIN_S,
     MIN_REASON_CHARS,
@@ -206,7 +206,7 @@ def cast_vote(
     ballot = Ballot(
         answer, reason.strip(), shown, step_up, password_at_us, password_for, tuple(typed_names)
     )
-    locked = deadlines.lock_gate(gate)
+    locked = gates.lock_gate(gate)
     current_membership = lock_membership(membership)
     if current_membership is None:
         return VoteResult(locked.gate, NOT_A_REVIEWER)
@@ -486,7 +486,7 @@ def _apply_ruling(locked: LockedGate, vote: Vote, decision: VoteDecision) -> Non
 @transaction.atomic(savepoint=False)
 def revoke_approval(gate: Gate, membership: Membership, reason: str) -> VoteResult:
     """Revoke permission that was given and not used yet. Every reviewer can."""
-    row, locked, at_us = deadlines.lock_gate(gate)
+    row, locked, at_us = gates.lock_gate(gate)
     if not is_gate_reviewer(locked, membership):
         return VoteResult(locked, NOT_A_REVIEWER)
     if not has_own_password(membership.user):
@@ -512,7 +512,7 @@ def extend_deadline(
     gate: Gate, membership: Membership, seconds: int = DEADLINE_EXTENSION_S
 ) -> VoteResult:
     """Give people more time to decide, at most 30 days from the request; recorded."""
-    row, locked, at_us = deadlines.lock_gate(gate)
+    row, locked, at_us = gates.lock_gate(gate)
     if not is_gate_reviewer(locked, membership):
         return VoteResult(locked, NOT_A_REVIEWER)
     if not has_own_password(membership.user):

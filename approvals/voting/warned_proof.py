@@ -17,8 +17,8 @@ from approvals.checks import run_checks
 from approvals.checks.check_results import CheckResult
 from approvals.checks.checked_request import build_checked_request
 from approvals.models import Gate
-from approvals.policies import policy_inputs
-from approvals.policies.requirement import Requirement
+from approvals.policies import policy_evaluation
+from approvals.policies.engine import Requirement
 
 # Checks that compare a requested name with a known one.
 NAME_CHECKS: Final = ("lookalike", "lookalike_letters", "near_name")
@@ -60,7 +60,7 @@ def load_request_checks(
 
     `plan` is the body of its plan if it was read already.
     """
-    plan = policy_inputs.load_plan_body(gate.plan_position) if plan is None else plan
+    plan = policy_evaluation.load_plan_body(gate.plan_position) if plan is None else plan
     checked = build_checked_request(gate, effect, plan)
     return run_checks.check_requests(gate.project_id, [checked]).get(gate.id, ())
 

@@ -28,14 +28,14 @@ from django.conf import settings
 from django.db import connection, transaction
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 from approvals.policies import policies
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.voting import votes
 from approvals.policies.policies_yaml import parse_policies
 from approvals.gates.gates import GateConflict
 from approvals.policies.engine import compile_rules
 from approvals.policies.engine import evaluate_rules
 from approvals.models import Gate
-from approvals.policies.policy_inputs import PlanPayload
+from approvals.policies.policy_evaluation import PlanPayload
 from approvals.voting.votes import ShownGate
 from db.clock import now_us
 from db.ids import new_uuid7
@@ -132,8 +132,8 @@ def plan_cpu(rules, times):
     spent = {"matching": [], "all": []}
     for number in range(times):
         began = time.thread_time()
-        policies.load_active_policy(project.id)
-        policy_input = policy_inputs.build_policy_input(project.id, session, "bench", "git.push", values, payload)
+        policy_evaluation.load_active_policy(project.id)
+        policy_input = policy_evaluation.build_policy_input(project.id, session, "bench", "git.push", values, payload)
         before = time.thread_time()
         result = evaluate_rules(compiled, policy_input, "enforce", lambda rate: 0)
         ended = time.thread_time()

@@ -107,7 +107,7 @@ def _patch_mutants() -> None:
     """Add the mutants. Each acts only on requests whose header names it."""
     verdicts, fold, gates = (
         _load_module("ledger.verdicts.table"),
-        _load_module("ledger.fold.apply"),
+        _load_module("ledger.fold.effect_state"),
         _load_module("approvals.gates.gates"),
     )
     decide_by_probe, attempt_of_fact, use_gate = (

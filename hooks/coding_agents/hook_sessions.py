@@ -7,7 +7,6 @@ any time. Between two processes it is suspended. It has no lease (mode `one_shot
 from typing import Any, Final
 from uuid import UUID
 
-from accounts.origin import Origin
 from api.endpoint import Call
 from api.strictjson.canonical_json import to_canonical_text
 from hooks.coding_agents.hook_events import (
@@ -16,6 +15,7 @@ from hooks.coding_agents.hook_events import (
     read_text_field,
     to_plain_text,
 )
+from journal.entries import Origin
 from sessions import lookup, sessions
 from sessions.models import Session
 

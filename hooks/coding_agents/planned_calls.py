@@ -21,7 +21,7 @@ from api.plan_columns import build_plan_columns, build_target_columns
 from api.schemas import core
 from approvals import dispatch_command, gated_commands, plan_command
 from approvals.dispatch_command import DispatchArguments, DispatchRequest
-from approvals.policies.policy_inputs import PlanPayload
+from approvals.policies.policy_evaluation import PlanPayload
 from db import raw_sql
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet

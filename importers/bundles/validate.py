@@ -15,11 +15,11 @@ import orjson
 from api.strictjson import parser
 from approvals import labels
 from approvals.gates import statuses
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from db.errors import ChangeRefused
 from investigation.bundles.collect import NAME_PATHS
 from investigation.bundles.schema import POSITION_COLUMNS
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.states import RESOLUTIONS
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.violations import VIOLATION_LABELS
@@ -180,7 +180,7 @@ def _check_state(row_data: dict[str, Any]) -> None:
         raise ChangeRefused(
             f"Effect e_{row_data['opened_position']} has two attempts with the same number."
         )
-    apply.derive_state(effect, attempts, 0)
+    effect_state.derive_state(effect, attempts, 0)
     for name in ("state", "outcome", "attempt_count", "failure_reason"):
         if getattr(effect, name) != row_data[name]:
             raise ChangeRefused(

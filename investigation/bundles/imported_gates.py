@@ -7,7 +7,7 @@ from uuid import UUID
 
 from approvals.labels import END_REASON_LABELS, STEP_UP_LABELS, VOTE_ANSWER_LABELS, describe_needs
 from approvals.models import Gate
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from investigation.models import ImportedBundle, ImportedGate
 from journal.models import Body, Entry
 from journal.summaries import parse_body

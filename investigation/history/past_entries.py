@@ -14,7 +14,7 @@ from django.db.models import Q
 from investigation.history.moment import TOO_MANY_EVENTS, CutError
 from journal.models import Entry
 from journal.order_keys import make_order_key
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.store.writer import REPLANNED
 
 IDS_PER_QUERY: Final = 500  # Ids per statement.
@@ -52,7 +52,7 @@ class PastEntry(NamedTuple):
 
     @property
     def told_us(self) -> int | None:
-        """Return when the event happened, if known (see accounts.origin.Origin)."""
+        """Return when the event happened, if known (see journal.entries.Origin)."""
         if self.occurred_us is not None:
             return self.occurred_us
         return None if self.lane == "evidence" else self.received_us
@@ -118,7 +118,7 @@ def group_batches(entries: Iterable[PastEntry]) -> Iterator[list[PastEntry]]:
     """Group entries as they were folded: the reports of one batch together, all others alone."""
     run: list[PastEntry] = []
     for entry in entries:
-        is_in_batch = entry.lane == "evidence" and entry.kind in apply.REPORTABLE_KINDS
+        is_in_batch = entry.lane == "evidence" and entry.kind in effect_state.REPORTABLE_KINDS
         if run and not (is_in_batch and entry.received_us == run[-1].received_us):
             yield run
             run = []

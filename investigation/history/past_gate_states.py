@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from approvals.gates.deadlines import current_gate_status
+from approvals.gates.gates import current_gate_status
 from approvals.models import Gate, Vote
 from investigation.history import past_entries as history_entries
 from investigation.history.moment import JournalCut

@@ -10,13 +10,13 @@ from django.contrib.auth.models import User
 from django.db.models import Count, OuterRef, Subquery
 
 from accounts.models import Repository
-from accounts.origin import Origin
 from db.text import to_column_text
 from display import entry_bodies
 from investigation.history import past_entries as history_entries
 from investigation.history.moment import JournalCut
 from investigation.history.past_entries import PastEntry
 from journal import summaries
+from journal.entries import Origin
 from journal.models import Entry
 from journal.order_keys import SEPARATOR, is_command_mark, is_earlier_mark, make_latest_key
 from ledger.models import Effect

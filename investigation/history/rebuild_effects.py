@@ -11,9 +11,9 @@ from investigation.history.past_entries import PastEntry, group_batches
 from journal.entries import SYSTEM_SOURCE
 from journal.order_keys import make_given_up_key, make_resolution_key
 from ledger import confirmations
-from ledger.fold import apply
 from ledger.fold import compensation as fold_compensation
-from ledger.fold.apply import Fact
+from ledger.fold import effect_state
+from ledger.fold.effect_state import Fact
 from ledger.models import Attempt, Effect
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.store.writer import is_not_plan
@@ -122,7 +122,7 @@ class EffectRebuilder:
             folded.row.recalled = False
             for fact in sorted(effect_facts, key=is_not_plan):
                 folded.told_by[fact.mark] = fact.position
-                apply.fold_fact(
+                effect_state.fold_fact(
                     folded.row, folded.attempts, fact, gated_commands.classify_observation
                 )
                 if fact.kind == "effect.planned" and folded.row.planned_mark == fact.mark:
@@ -131,7 +131,7 @@ class EffectRebuilder:
         self._carry(facts, targets_before, position)
 
     def _settle(self, folded: RebuiltEffect, position: int) -> None:
-        apply.derive_state(folded.row, folded.attempts, 0)
+        effect_state.derive_state(folded.row, folded.attempts, 0)
         folded.settled = position
 
     def _carry(
@@ -193,9 +193,9 @@ class EffectRebuilder:
 
     def _fact(self, folded: RebuiltEffect, entry: PastEntry) -> Fact | None:
         """Return the entry as a fact for the fold, or None if it has another effect or none."""
-        if entry.kind == apply.RESOLVED and entry.is_ours:
+        if entry.kind == effect_state.RESOLVED and entry.is_ours:
             return _resolution_fact(folded.row.id, entry)
-        if entry.kind in (apply.CONFIRMED, apply.UNCONFIRMED) and entry.is_ours:
+        if entry.kind in (effect_state.CONFIRMED, effect_state.UNCONFIRMED) and entry.is_ours:
             return confirmations.make_confirmation_fact(
                 folded.row.id,
                 entry.kind,
@@ -208,7 +208,7 @@ class EffectRebuilder:
         # A repeated plan names no intent: the accepted plan remains.
         is_repeated_plan = entry.kind == "effect.planned" and "intent" not in entry.facts
         if (
-            entry.kind not in apply.REPORTABLE_KINDS
+            entry.kind not in effect_state.REPORTABLE_KINDS
             or is_repeated_plan
             or (entry.is_ours and not is_given_up)
         ):
@@ -270,10 +270,13 @@ class EffectRebuilder:
             None,
         )
         if replaced_plan is None:
-            return {name: getattr(self._rows[effect], name) for name in apply.ARCHIVED_PLAN_COLUMNS}
+            return {
+                name: getattr(self._rows[effect], name)
+                for name in effect_state.ARCHIVED_PLAN_COLUMNS
+            }
         plan_values = {
             name: replaced_plan.get(name, _MISSING_PLAN_VALUES.get(name))
-            for name in apply.ARCHIVED_PLAN_COLUMNS
+            for name in effect_state.ARCHIVED_PLAN_COLUMNS
         }
         ids = {
             name: UUID(plan_values[name])

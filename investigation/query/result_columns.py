@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db.models import F, OuterRef, Prefetch, QuerySet, Subquery
 
 from approvals.models import Vote
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from display import display_state
 from display.run_times import run_time_expression
 from display.urls_of_rows import URL_OF_ROW, absolute_url

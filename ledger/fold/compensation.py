@@ -11,8 +11,8 @@ from uuid import UUID
 from django.db.models import Q
 
 from journal.order_keys import is_command_mark
-from ledger.fold import apply
-from ledger.fold.derive_state import may_have_happened_twice
+from ledger.fold import effect_state
+from ledger.fold.effect_state import may_have_happened_twice
 from ledger.models import Effect
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.store.reader import load_attempts, load_effects, load_relevant_attempts
@@ -104,7 +104,7 @@ def settle_effect(row: EffectRow, rows: EffectRows, attempts: AttemptsByEffect) 
     numbered = attempts.setdefault(row.id, {})
     is_doubtful = may_have_happened_twice(row, numbered)
     undoable_through = _undoable_through(row.id, rows, attempts) if is_doubtful else 0
-    return apply.derive_state(row, numbered, deadline_s, undoable_through)
+    return effect_state.derive_state(row, numbered, deadline_s, undoable_through)
 
 
 def _undoable_through(target: UUID, rows: EffectRows, attempts: AttemptsByEffect) -> int:

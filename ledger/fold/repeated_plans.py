@@ -15,7 +15,7 @@ from db import long_numbers
 from journal.models import Entry
 from journal.order_keys import is_command_mark
 from ledger.fold import policy_result
-from ledger.fold.apply import Fact
+from ledger.fold.effect_state import Fact
 from ledger.store.effect_rows import EffectRow
 
 
@@ -70,12 +70,12 @@ def _first_positions(effects: Iterable[UUID]) -> dict[int, int]:
     ):
         if text is not None and not orjson.loads(facts).get("imported"):
             earliest[position] = first.setdefault(
-                (effect, source, _policy_inputs(long_numbers.parse_json(text))), position
+                (effect, source, _policy_evaluation(long_numbers.parse_json(text))), position
             )
     return earliest
 
 
-def _policy_inputs(body: Mapping[str, Any]) -> bytes:
+def _policy_evaluation(body: Mapping[str, Any]) -> bytes:
     """Return a plan's policy inputs in canonical form, with empty values left out."""
     target = {name: value for name, value in (body.get("target") or {}).items() if value}
     return long_numbers.to_json_bytes(

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ledger import stops as ledger_stops
-from ledger.fold.apply import Fact
+from ledger.fold.effect_state import Fact
 from ledger.store.effect_rows import AttemptRow, EffectRow
 
 STOP_VIOLATION: Final = "executed_while_stopped"

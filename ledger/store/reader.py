@@ -11,8 +11,8 @@ from django.db import connection
 from db import raw_sql
 from journal.models import Entry
 from journal.order_keys import position_of_resolution
-from ledger.fold import apply
-from ledger.fold.apply import Fact
+from ledger.fold import effect_state
+from ledger.fold.effect_state import Fact
 from ledger.store.effect_rows import AttemptRow, EffectRow, row_columns, to_uuid, vendor_id
 
 _EFFECT: Final = row_columns(EffectRow)
@@ -97,7 +97,7 @@ def load_relevant_attempts(
         withdrawn = row.superseded_mark or any(
             fact.kind == "effect.superseded" for fact in effect_facts
         )
-        if some and not withdrawn and not apply.may_change_every_attempt(row, effect_facts):
+        if some and not withdrawn and not effect_state.may_change_every_attempt(row, effect_facts):
             attempts[identity] = _load_selected(row, sorted(numbers))
         elif row.attempt_count:
             fully_read.append(identity)

@@ -17,8 +17,8 @@ from db.clock import now_us
 from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
 from journal.entries import Draft
-from ledger.fold import apply, compensation, policy_result, repeated_plans, stop_violations
-from ledger.fold.apply import Fact, Observe
+from ledger.fold import compensation, effect_state, policy_result, repeated_plans, stop_violations
+from ledger.fold.effect_state import Fact, Observe
 from ledger.models import Attempt, Effect
 from ledger.store.effect_rows import (
     AttemptRow,
@@ -213,7 +213,7 @@ def fold_facts(
         for fact in sorted(effect_facts, key=is_not_plan):
             if fact.position in repeated:
                 fact.values |= policy_result.policy_result_of_effect(row)._asdict()
-            violations += apply.fold_fact(row, numbered, fact, observe)
+            violations += effect_state.fold_fact(row, numbered, fact, observe)
             violations += check_claimed_class(row, fact)
     return names
 

@@ -22,7 +22,7 @@ from django.db.models import (
 
 from approvals.labels import describe_approvers
 from approvals.models import Gate
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from ledger import stops as ledger_stops
 from ledger.models import Effect
 from ledger.partial_indexes import HAS_BAD_OUTCOME, IS_NOT_ACKNOWLEDGED

@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 from django.db.models import Exists, F, Q, QuerySet
 
-from approvals.gates.deadlines import current_gate_status
+from approvals.gates.gates import current_gate_status
 from approvals.models import Gate
 from investigation.fulltext import duplicate_index, indexer
 from investigation.models import RepeatedOccurrence

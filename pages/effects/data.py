@@ -12,7 +12,7 @@ from django.db.models.functions import Substr
 
 from accounts.models import Project
 from approvals import exemptions
-from approvals.gates.deadlines import current_gate_status
+from approvals.gates.gates import current_gate_status
 from approvals.models import Exemption, Gate
 from approvals.review import call_titles
 from db.clock import now_us

@@ -11,7 +11,7 @@ from display import entry_bodies
 from journal import summaries
 from journal.models import Entry
 from ledger import resolutions
-from ledger.fold.apply import RESOLVED
+from ledger.fold.effect_state import RESOLVED
 from ledger.models import Effect
 from ledger.verdicts import labels as verdicts_labels
 from ledger.verdicts.table import Verdict

@@ -14,7 +14,7 @@ from accounts.access import MemberRequest, role_required
 from approvals import confirmation
 from approvals.confirmation import GivenProof
 from approvals.gates import resolution as gates_resolution
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.review import card
 from db.clock import now_us
 from display import effect_headline
@@ -254,8 +254,8 @@ def _load_step_up(row: Effect) -> str:
     """
     declaration = cache.load_tool(row.project_id, row.tool)
     if declaration.raises:
-        plan = policy_inputs.load_plan_body(row.plan_position)
-        declaration = declaration.raise_for(policy_inputs.get_plan_arguments(plan))
+        plan = policy_evaluation.load_plan_body(row.plan_position)
+        declaration = declaration.raise_for(policy_evaluation.get_plan_arguments(plan))
     if declaration.reversibility != "irreversible":
         return "none"
     return "typed_digest" if row.intent_digest else "reauth"

@@ -10,7 +10,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce
 
 from accounts.models import Membership, Person, Project
-from approvals.gates.deadlines import current_gate_status
+from approvals.gates.gates import current_gate_status
 from display import keyset_pagination, references
 from display.keyset_pagination import Window
 from display.references import EFFECT, ENTRY, GATE, SESSION

@@ -19,7 +19,7 @@ from django.urls import reverse
 from approvals import labels
 from approvals.checks.run_checks import CHECKS
 from approvals.models import Gate
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from display.effect_headline import Moment, Sentence
 from journal.entry_times import read_stated_us
 from journal.models import Body, Entry

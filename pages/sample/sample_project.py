@@ -18,7 +18,7 @@ from django.db import transaction
 from accounts import agents, people, projects, repositories, tokens
 from accounts.models import AgentToken, Membership, Project
 from approvals import exemptions
-from approvals.gates import deadlines
+from approvals.gates import gates
 from approvals.gates.resolution import resolve_effect
 from approvals.models import Gate
 from approvals.policies import policies
@@ -308,7 +308,7 @@ class _SampleWork:
         session, _, gate = self._ask(name, step)
         yield _DAY + _MINUTE
         with transaction.atomic(durable=True):
-            deadlines.lock_gate(Gate.objects.get(pk=gate))
+            gates.lock_gate(Gate.objects.get(pk=gate))
         yield _MINUTE
         self._end(name, session, "failed")
 

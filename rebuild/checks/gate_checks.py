@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from approvals.gates import comments, gates
 from approvals.gates.gates import OWNER_FACTS
 from approvals.models import Addressee, Gate, Vote
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from approvals.voting import votes
 from db.ids import new_uuid7
 from investigation.history.past_entries import PastEntry

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from approvals.models import Gate
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from db.clock import now_us
 from ledger.models import Effect
 from tests.rows_with_entries import add_row

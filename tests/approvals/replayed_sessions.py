@@ -9,7 +9,7 @@ from approvals.gates.statuses import PERMISSION_OF_STATUS
 from approvals.models import Gate
 from journal.models import Entry
 from journal.order_keys import make_order_key
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.models import Effect
 from ledger.states import MOVED_PERMISSIONS
 from ledger.store.effect_rows import EffectRow
@@ -165,7 +165,7 @@ def folded(effect: Effect, entries: list[Entry]) -> tuple[EffectRow, dict[int, A
     )
     attempts: dict[int, Any] = {}
     for entry in reversed(
-        [reported for reported in entries if reported.kind in apply.REPORTABLE_KINDS]
+        [reported for reported in entries if reported.kind in effect_state.REPORTABLE_KINDS]
     ):
         body = json.loads(entry.body.text)
         values = {
@@ -174,7 +174,7 @@ def folded(effect: Effect, entries: list[Entry]) -> tuple[EffectRow, dict[int, A
         if entry.kind == "effect.planned":
             values["intent_digest"] = json.loads(entry.facts).get("intent", effect.intent_digest)
         mark = make_order_key(entry.lane, entry.producer_seq, entry.source, entry.event_id)
-        fact = apply.Fact(
+        fact = effect_state.Fact(
             entry.kind,
             mark,
             entry.lane,
@@ -186,6 +186,6 @@ def folded(effect: Effect, entries: list[Entry]) -> tuple[EffectRow, dict[int, A
             True,
             values=values,
         )
-        apply.fold_fact(row, attempts, fact, gated_commands.classify_observation)
-    apply.derive_state(row, attempts, 300)
+        effect_state.fold_fact(row, attempts, fact, gated_commands.classify_observation)
+    effect_state.derive_state(row, attempts, 300)
     return row, attempts

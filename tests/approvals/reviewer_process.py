@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from approvals.gates import gates
 from approvals.voting import votes
 from approvals.models import Gate
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from approvals.voting.votes import ShownGate
 from approvals.voting.warned_proof import list_warnings, load_request_checks
 from tests.rows_with_entries import add_row

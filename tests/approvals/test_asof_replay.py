@@ -18,7 +18,7 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from accounts import agents
 from approvals.gates import resolution
-from approvals.gates.deadlines import current_gate_status
+from approvals.gates.gates import current_gate_status
 from approvals.models import Gate, Vote
 from db.clock import now_us
 from display.display_state import derive_shown_state

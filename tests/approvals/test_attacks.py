@@ -10,7 +10,7 @@ from django.db import transaction
 
 from accounts import agents
 from accounts.models import Agent
-from approvals.gates import deadlines, gates
+from approvals.gates import gates
 from approvals.gates.statuses import US
 from approvals.models import Gate
 from approvals.voting import votes
@@ -246,7 +246,7 @@ def test_nothing_is_used_before_it_was_decided(inbox: InboxScenario) -> None:
     inbox.answer(gate, "reviewer")
     gate.refresh_from_db()
     with transaction.atomic():
-        locked = deadlines.lock_gate(gate).gate
+        locked = gates.lock_gate(gate).gate
         gates.use_gate(locked, 1, early)
     gate.refresh_from_db()
     assert (gate.used_at_us or 0) >= (gate.decided_at_us or 0)

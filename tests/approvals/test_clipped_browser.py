@@ -47,7 +47,8 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
     live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str], one_in: int
 ) -> None:
     """In the core each page has one of the two widths."""
-    live_inbox.agent.session("clipped", title="Tokens without an end", repository="payments-api")
+    key = f"clipped-{one_in}"
+    live_inbox.agent.session(key, title="Tokens without an end", repository="payments-api")
     target = {
         "repository": "payments-api",
         "ref": LONG[:200],
@@ -55,13 +56,11 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
         "resource": LONG,
     }
     arguments = {"command": "pytest " + LONG, LONG[:60]: "\u202e" * 30 + LONG}
-    planned = live_inbox.agent.plan(
-        "clipped", "clipped", tool="test.run", arguments=arguments, target=target
-    )
+    planned = live_inbox.agent.plan(key, key, tool="test.run", arguments=arguments, target=target)
     live_inbox.agent.dispatch(planned)
     live_inbox.agent.acknowledge(planned, outcome="unknown", external_reference=LONG, result=LONG)
     mistaken = live_inbox.agent.plan(
-        "deploy", "clipped", tool="test.run", arguments={"command": "\u202enur \u2066tset"}
+        "deploy", key, tool="test.run", arguments={"command": "\u202enur \u2066tset"}
     )
     live_inbox.agent.dispatch(mistaken)
     live_inbox.agent.acknowledge(mistaken, outcome="error")

@@ -21,8 +21,7 @@ from approvals.dispatch_command import (
 )
 from approvals.models import Exemption, Gate
 from approvals.policies.engine import Requirement
-from approvals.policies.policies import CommandContext
-from approvals.policies.policy_inputs import Severity
+from approvals.policies.policy_evaluation import CommandContext, Severity
 from approvals.voting.quorum import ApprovalVote
 from ledger.dispatch import FIRST_ATTEMPT
 from ledger.permissions import Grant

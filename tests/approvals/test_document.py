@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from approvals.gates import statuses
 from approvals.policies import policies_yaml
 from approvals.policies.editor_schema import build_policies_schema
-from approvals.policies.engine import compile_rules
+from approvals.policies.engine import DEFAULT_REQUIREMENT, Requirement, compile_rules
 from approvals.policies.policies_yaml import DocumentError
-from approvals.policies.requirement import DEFAULT_REQUIREMENT, Requirement
 
 EXAMPLE = (Path(settings.BASE_DIR) / "docs" / "examples" / "policies.yaml").read_text()
 

@@ -10,7 +10,7 @@ from accounts import repositories
 from approvals import exemptions
 from approvals.gates.statuses import US
 from approvals.models import Gate
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from db.clock import now_us
 from ledger.models import Attempt, Effect, Tool
 from ledger.tools import cache
@@ -89,7 +89,7 @@ def test_an_unchanged_plan_is_not_evaluated_again(
         1,
     )
     monkeypatch.delattr(
-        policy_inputs, "build_stored_policy_input"
+        policy_evaluation, "build_stored_policy_input"
     )  # the evaluation at dispatch reads the plan by it
     assert dispatch(inbox, planned).status_code == 200
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import time_machine
 
-from approvals.gates import deadlines
+from approvals.gates import gates
 from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from journal.models import Entry, Outbox
@@ -193,8 +193,8 @@ def test_the_job_expires_late_gates_once(inbox: InboxScenario) -> None:
     with time_machine.travel(
         max(gate.decide_by_us, approved.permission_until_us or 0) / US + 1, tick=False
     ):
-        assert deadlines.expire_due_gates() == 2
-        assert deadlines.expire_due_gates() == 0
+        assert gates.expire_due_gates() == 2
+        assert gates.expire_due_gates() == 0
     assert dict(Gate.objects.values_list("id", "status")) == {
         gate.id: "expired",
         approved.id: "expired_unused",

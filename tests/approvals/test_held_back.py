@@ -8,10 +8,10 @@ import pytest
 import time_machine
 from django.db import transaction
 
-from accounts.origin import Origin
 from approvals import dispatch_command, exemptions, plan_command
 from approvals.gates.statuses import US
 from db.clock import now_us
+from journal.entries import Origin
 from journal.models import Entry
 from ledger import commands
 from ledger.models import Attempt

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from accounts import agents
 from approvals import exemptions
-from approvals.gates import deadlines
+from approvals.gates import gates
 from approvals.gates.statuses import APPROVED_STATUSES, OPEN_STATUSES, US
 from approvals.models import Exemption, Gate, Vote
 from approvals.voting import votes as voting_votes
@@ -289,7 +289,7 @@ class Life(RuleBasedStateMachine):
         self.go(way)
         self.now.shift(seconds)
         if swept:
-            deadlines.expire_due_gates()
+            gates.expire_due_gates()
 
     # --- invariants
 

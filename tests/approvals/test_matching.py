@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from approvals.gates import statuses
 from approvals.policies.engine import (
+    DEFAULT_REQUIREMENT,
     CompiledPolicy,
     PlanRate,
     PolicyInput,
+    Requirement,
     compute_risk,
     evaluate_rules,
     get_operation,
 )
-from approvals.policies.requirement import DEFAULT_REQUIREMENT, Requirement
 from ledger.states import REVERSIBILITIES
 from tests.approvals.policy_factories import no_earlier_plans, rules, wish
 

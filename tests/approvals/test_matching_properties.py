@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from approvals.gates import statuses
-from approvals.policies.engine import PolicyDecision, PolicyInput, compile_rules, evaluate_rules
-from approvals.policies.requirement import Requirement, is_stricter_requirement
+from approvals.policies.engine import (
+    PolicyDecision,
+    PolicyInput,
+    Requirement,
+    compile_rules,
+    evaluate_rules,
+    is_stricter_requirement,
+)
 from ledger.states import REVERSIBILITIES
 from tests.approvals.policy_factories import rules, wish
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from approvals.checks.checked_request import CheckedRequest
 from approvals.checks.missing_evidence import RequestEvidence, find_missing_evidence
 from approvals.models import Gate
-from approvals.policies.requirement import RequiredEvidence
+from approvals.policies.engine import RequiredEvidence
 from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_facts import plainly

@@ -17,8 +17,12 @@ from approvals.plan_command import (
     find_plan_refusal,
 )
 from approvals.policies.engine import CompiledPolicy, PolicyDecision, PolicyInput, Requirement
-from approvals.policies.policies import ActivePolicy, CommandContext, PolicyEvaluation
-from approvals.policies.policy_inputs import PlanPayload
+from approvals.policies.policy_evaluation import (
+    ActivePolicy,
+    CommandContext,
+    PlanPayload,
+    PolicyEvaluation,
+)
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import Plan, PlannedEffect
 from ledger.permissions import Grant

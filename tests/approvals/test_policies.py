@@ -14,7 +14,7 @@ from pytest_django import Settings
 from accounts import people, projects
 from accounts.models import Project
 from approvals.models import Activation, PolicySet
-from approvals.policies import policies
+from approvals.policies import policies, policy_evaluation
 from approvals.policies.policies_yaml import DocumentError
 from db import raw_sql
 from db.errors import ChangeRefused
@@ -72,7 +72,7 @@ def test_a_faulty_text_stores_nothing(project: Project) -> None:
 
 def test_loading_puts_nothing_in_force(project: Project) -> None:
     policies.load_policy_set(project, TEXT)
-    assert policies.load_active_policy(project.id) is None
+    assert policy_evaluation.load_active_policy(project.id) is None
 
 
 def test_the_set_activated_last_is_in_force(project: Project) -> None:
@@ -83,7 +83,7 @@ def test_the_set_activated_last_is_in_force(project: Project) -> None:
     )
     policies.activate_policy_set(project, first, "enforce", user, "p_ada")
     policies.activate_policy_set(project, second, "observe", user, "p_ada")
-    active = policies.load_active_policy(project.id)
+    active = policy_evaluation.load_active_policy(project.id)
     assert active is not None
     assert (active.policy_set, active.name, active.mode) == (second.id, "basic@2", "observe")
     assert [rule.outcome for rule in active.compiled.rules] == ["deny"]
@@ -115,7 +115,7 @@ def test_an_earlier_set_can_be_put_in_force_again(project: Project) -> None:
     )
     for policy_set in (first, second, first):
         policies.activate_policy_set(project, policy_set, "enforce")
-    active = policies.load_active_policy(project.id)
+    active = policy_evaluation.load_active_policy(project.id)
     assert active is not None
     assert active.name == "basic@1"
     assert Activation.objects.filter(is_current=True).count() == 1
@@ -134,7 +134,7 @@ def test_an_invalid_activation_is_refused(project: Project) -> None:
 def test_no_policy_of_another_project_is_active(project: Project) -> None:
     other = projects.create_project("elsewhere")
     policies.activate_policy_set(other, policies.load_policy_set(other, TEXT), "enforce")
-    assert policies.load_active_policy(project.id) is None
+    assert policy_evaluation.load_active_policy(project.id) is None
     assert policies.find_policy_set(project, TEXT) is None
 
 
@@ -142,7 +142,7 @@ def test_loading_the_active_policy_costs_one_query(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policies.activate_policy_set(project, policies.load_policy_set(project, TEXT), "enforce")
-    policies.load_active_policy(project.id)
+    policy_evaluation.load_active_policy(project.id)
     statements: list[str] = []
     rows = raw_sql.fetch_rows
 
@@ -152,7 +152,7 @@ def test_loading_the_active_policy_costs_one_query(
 
     monkeypatch.setattr(raw_sql, "fetch_rows", counted)
     with CaptureQueriesContext(connection) as queries:  # those that Django knows of
-        assert policies.load_active_policy(project.id) is not None
+        assert policy_evaluation.load_active_policy(project.id) is not None
     assert (len(statements), len(queries)) == (1, 0)
 
 

@@ -16,9 +16,9 @@ from accounts.models import ROLES
 from approvals import exemptions
 from approvals.models import Activation, Exemption, PolicySet
 from approvals.policies import draft_help, dry_run, policies
+from approvals.policies.engine import Requirement
 from approvals.policies.labels import describe_conditions, describe_requirement
 from approvals.policies.policies_yaml import parse_policies
-from approvals.policies.requirement import Requirement
 from approvals.policies.staffing_check import find_understaffed_rules
 from approvals.policies.statistics import RuleStatistics
 from db.clock import now_us

@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from accounts import people, tokens
 from accounts.models import Membership
-from approvals.gates import deadlines
+from approvals.gates import gates
 from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from approvals.policies import policies
@@ -234,11 +234,11 @@ def test_expiry_against_approval_the_clock_decides_and_all_agree(inbox: InboxSce
 
     def sweep() -> None:
         while now_us() < last + US // 10:
-            deadlines.expire_due_gates()
+            gates.expire_due_gates()
 
     *outcomes, swept = together(*(partial(decide, number) for number in range(8)), sweep)
     assert swept is None
-    deadlines.expire_due_gates()
+    gates.expire_due_gates()
     for gate, outcome in zip(made, outcomes, strict=True):
         stored = agree(gate)
         if stored.status == "approved":

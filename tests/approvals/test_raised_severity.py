@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from approvals.inbox import inbox_rows
 from approvals.models import Gate
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.policies.dry_run import prepare_dry_run
 from approvals.review.card import build_card
 from approvals.voting.eligibility import load_current_requirement
@@ -118,7 +118,7 @@ def test_a_condition_declared_later_raises_what_waits(inbox: InboxScenario) -> N
     assert gate.reversibility == "reversible"
     before = load_current_requirement(gate)
     declare(inbox)
-    severity = policy_inputs.compute_current_severity(gate)
+    severity = policy_evaluation.compute_current_severity(gate)
     assert severity == ("irreversible", "high")
     after = load_current_requirement(gate)
     assert (before.step_up, after.step_up) == ("none", "typed_digest")
@@ -214,9 +214,9 @@ def test_conditions_cost_no_query_where_a_tool_has_none(
     effect = Effect.objects.get(id=gate.effect_id)
     cache.load_tool(gate.project_id, gate.tool)
     with django_assert_num_queries(1):  # the plan
-        policy_inputs.compute_current_severity(gate, effect)  # type: ignore[arg-type]
+        policy_evaluation.compute_current_severity(gate, effect)  # type: ignore[arg-type]
     change_tools(Tool.objects.all(), raises=[])
     cache.clear_tool_cache()
     cache.load_tool(gate.project_id, gate.tool)
     with django_assert_num_queries(0):
-        policy_inputs.compute_current_severity(gate, effect)  # type: ignore[arg-type]
+        policy_evaluation.compute_current_severity(gate, effect)  # type: ignore[arg-type]

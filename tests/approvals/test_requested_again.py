@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from approvals.models import Gate
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from approvals.review import changed_requests, context
 from db.compiled_query import CompiledQuerySet
 from tests.approvals.inbox_scenario import InboxScenario
@@ -284,7 +284,7 @@ def test_the_difference_to_erased_arguments_is_unknown(
     first = ask(inbox, "prune", **STAGE)
     withdraw(inbox, first)
     second = ask(inbox, "prune-2", **PRD)
-    plan = policy_inputs.load_plan_body(second.plan_position)
+    plan = policy_evaluation.load_plan_body(second.plan_position)
     from tests.pages.sample_data import erase_plan
 
     erase_plan(first.effect_id)

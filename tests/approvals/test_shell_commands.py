@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from approvals.models import Gate
-from approvals.policies import policy_inputs
-from approvals.policies.engine import ExemptionRequirement, PlanRate, evaluate_rules
-from approvals.policies.policy_inputs import list_other_calls
-from approvals.policies.requirement import Requirement
+from approvals.policies import policy_evaluation
+from approvals.policies.engine import ExemptionRequirement, PlanRate, Requirement, evaluate_rules
+from approvals.policies.policy_evaluation import list_other_calls
 from approvals.voting.eligibility import load_current_requirement
 from ledger.models import Attempt, Effect, Tool
 from ledger.tools import cache
@@ -206,7 +205,7 @@ def test_a_command_with_unchanged_declarations_is_not_evaluated_again(
 ) -> None:
     planned = plan_both(declared)
     assert declared.effect(planned).policy_parts_digest
-    monkeypatch.delattr(policy_inputs, "build_stored_policy_input")
+    monkeypatch.delattr(policy_evaluation, "build_stored_policy_input")
     assert dispatch_command(declared, planned).status_code == 200
 
 
@@ -216,7 +215,7 @@ def test_an_effect_without_other_calls_reads_no_plan_at_dispatch(
 ) -> None:
     planned = declared.plan("e-1", target=None, **map_plan("./build.sh"))
     assert declared.effect(planned).policy_parts_digest == ""
-    monkeypatch.delattr(policy_inputs, "load_plan_body")
+    monkeypatch.delattr(policy_evaluation, "load_plan_body")
     assert dispatch_command(declared, planned).status_code == 200
 
 

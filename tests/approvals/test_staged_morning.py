@@ -12,7 +12,7 @@ from accounts import agents
 from approvals.checks import run_checks
 from approvals.checks.checked_request import build_checked_request
 from approvals.models import Gate
-from approvals.policies import policy_inputs
+from approvals.policies import policy_evaluation
 from ledger.tools import cache, registry
 from ledger.tools.tools_yaml import parse_tools_yaml
 from tests.api.api_client import Caller
@@ -69,7 +69,9 @@ def test_every_trap_is_warned_about_and_nothing_else(
         for key, plan in plans.items()
     }
     checked = [
-        build_checked_request(gate, gate.effect, policy_inputs.load_plan_body(gate.plan_position))
+        build_checked_request(
+            gate, gate.effect, policy_evaluation.load_plan_body(gate.plan_position)
+        )
         for gate in gates.values()
     ]
     results = run_checks.check_requests(inbox.project.id, checked)

@@ -13,7 +13,7 @@ from django.urls import reverse
 from accounts import repositories
 from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from approvals.review import card
 from db.clock import now_us
 from journal.models import Entry

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from approvals.policies.requirement import Requirement
+from approvals.policies.engine import Requirement
 from approvals.voting.eligibility import Voter, decide_eligibility
 from approvals.voting.quorum import ApprovalVote
 from approvals.voting.votes import Ballot, ShownGate, VoteContext, decide_vote

@@ -13,10 +13,10 @@ from approvals.checks import run_checks
 from approvals.checks.check_results import CheckResult, Compared
 from approvals.checks.checked_request import CheckedRequest
 from approvals.models import Gate, Vote
-from approvals.policies.engine import evaluate_rules
-from approvals.policies.requirement import (
+from approvals.policies.engine import (
     RequiredEvidence,
     Requirement,
+    evaluate_rules,
     is_stricter_requirement,
 )
 from approvals.review import card

@@ -5,12 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from accounts.origin import Origin
 from api.events import foreign_items, record
 from api.events.foreign_items import EffectPlan, SenderContext
 from api.events.parse import BatchItem
 from api.schemas import core
-from journal.entries import AppendResult, AppendStatus
+from journal.entries import AppendResult, AppendStatus, Origin
 from sessions.writers import SessionLease, WriterContext, WriterStatus
 from tests.api.api_client import Caller
 from tests.api.conftest import application as application

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from approvals.gates import statuses
 from approvals.policies import policies_yaml
-from approvals.policies.requirement import DEFAULT_REQUIREMENT, REQUEST_PARTIES
+from approvals.policies.engine import DEFAULT_REQUIREMENT, REQUEST_PARTIES
 from ledger.tools.predicates import ARGUMENT_OPERATORS
 from tests.config.server import ROOT
 

@@ -9,12 +9,12 @@ from typing import Any
 from accounts.models import Agent
 from approvals import dispatch_command, gated_commands, plan_command
 from approvals.dispatch_command import DispatchRequest
-from approvals.policies.policy_inputs import PlanPayload
+from approvals.policies.policy_evaluation import PlanPayload
 from db.ids import derive_uuid
 from journal.models import Entry
 from ledger import commands, permissions
 from ledger.commands import CommandResult, Plan
-from ledger.fold.apply import Fact
+from ledger.fold.effect_state import Fact
 from ledger.models import Effect
 from ledger.store import writer
 from sessions import sessions

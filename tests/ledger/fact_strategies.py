@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from approvals import gated_commands
 from db.ids import derive_uuid
 from journal.order_keys import make_order_key
-from ledger.fold import apply
-from ledger.fold.apply import Fact
+from ledger.fold import effect_state
+from ledger.fold.effect_state import Fact
 from ledger.store.effect_rows import AttemptRow, EffectRow
 
 KEYS: Final = ("edit", "push", "undo", "redo")
@@ -119,7 +119,7 @@ def _fields(kind: str, effect_key: str, *, rich: bool) -> st.SearchStrategy[dict
     return st.fixed_dictionaries(always, optional=optional)
 
 
-KINDS: Final = tuple(sorted(apply.REPORTABLE_KINDS))
+KINDS: Final = tuple(sorted(effect_state.REPORTABLE_KINDS))
 
 
 @st.composite
@@ -182,13 +182,13 @@ def fold_reports(
     for batch in batches:
         for report in batch:
             position += 1
-            apply.fold_fact(
+            effect_state.fold_fact(
                 effect,
                 attempts,
                 report.fact(SESSION, position),
                 gated_commands.classify_observation,
             )
-        apply.derive_state(effect, attempts, DEADLINE_S)
+        effect_state.derive_state(effect, attempts, DEADLINE_S)
     return effect, attempts
 
 
@@ -207,5 +207,5 @@ def _columns(row: EffectRow | AttemptRow) -> list[str]:
     return [
         name
         for name in row.__dataclass_fields__
-        if name not in apply.DELIVERY_COLUMNS and name != "replanned"
+        if name not in effect_state.DELIVERY_COLUMNS and name != "replanned"
     ]

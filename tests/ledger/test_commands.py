@@ -3,7 +3,7 @@
 import pytest
 
 from accounts.models import Agent
-from accounts.origin import RepeatedKey
+from journal.entries import RepeatedKey
 from journal.models import Body, Entry
 from ledger.models import Attempt
 from tests.ledger.command_factories import Lane, short_answer

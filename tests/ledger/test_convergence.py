@@ -20,13 +20,12 @@ from hypothesis import strategies as st
 
 from accounts import agents, projects, repositories
 from accounts.models import Agent
-from accounts.origin import Origin
 from approvals import gated_commands
 from db.ids import derive_uuid
 from journal import entries
-from journal.entries import AppendStatus, Draft
+from journal.entries import AppendStatus, Draft, Origin
 from journal.models import Entry, Outbox
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.models import Attempt, Effect, Stop
 from ledger.store import writer
 from ledger.tools import registry
@@ -49,7 +48,7 @@ SOME = settings(
     suppress_health_check=list(HealthCheck),
 )
 # Independent of order except for the surrogate key of attempts, which counts rows.
-NO_STATE = apply.DELIVERY_COLUMNS | {"id"}
+NO_STATE = effect_state.DELIVERY_COLUMNS | {"id"}
 
 
 @contextmanager
@@ -75,7 +74,11 @@ def stored(session: str, *, clock: bool = False) -> dict[str, Any]:
     violations = Entry.objects.filter(session=identity, kind="integrity.violation")
     return {
         "effects": [
-            {name: value for name, value in row.items() if name not in apply.DELIVERY_COLUMNS}
+            {
+                name: value
+                for name, value in row.items()
+                if name not in effect_state.DELIVERY_COLUMNS
+            }
             for row in rows
         ],
         "attempts": [
@@ -132,7 +135,7 @@ def record(tester: Agent, batch: Sequence[Said]) -> None:
         )  # the same receipt time in every order
         keyed_facts = [(report.effect_key, fact)]
         if report.fields.get("compensates"):
-            named = apply.Fact(
+            named = effect_state.Fact(
                 "effect.named", fact.mark, fact.lane, fact.key, fact.position, 1, None, 1
             )
             keyed_facts.append((report.fields["compensates"], named))

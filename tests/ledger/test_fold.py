@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ledger.fold import apply
+from ledger.fold import effect_state
 from ledger.states import OUTCOME_OF_STATE
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from tests.ledger.fact_strategies import Said, deliveries, fold_reports, state, stories
@@ -84,7 +84,7 @@ def test_a_fold_that_keeps_the_last_report_to_arrive_is_caught(
     monkeypatch: pytest.MonkeyPatch, reports: list[Said]
 ) -> None:
     """The mutant passes only where no two facts set the same register; the property finds it."""
-    monkeypatch.setattr(apply, "is_earlier_mark", last_to_arrive)
+    monkeypatch.setattr(effect_state, "is_earlier_mark", last_to_arrive)
     states = [
         state(*fold_reports([[reports[index]] for index in order])) for order in orders(reports)
     ]
@@ -192,7 +192,7 @@ def test_two_acknowledged_attempts_are_a_violation() -> None:
     ]
     effect, attempts = fold_reports([reports])
     assert effect.violates
-    assert apply.derive_state(effect, attempts, 60) == ["acknowledged_twice"]
+    assert effect_state.derive_state(effect, attempts, 60) == ["acknowledged_twice"]
 
 
 def test_each_attempt_has_its_own_remote_key() -> None:
@@ -204,4 +204,4 @@ def test_each_attempt_has_its_own_remote_key() -> None:
 
 def test_the_columns_that_follow_delivery_are_columns() -> None:
     columns = {*EffectRow.__dataclass_fields__, *AttemptRow.__dataclass_fields__}
-    assert columns >= apply.DELIVERY_COLUMNS
+    assert columns >= effect_state.DELIVERY_COLUMNS

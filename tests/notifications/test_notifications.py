@@ -12,7 +12,7 @@ import time_machine
 from django.core import mail
 
 from accounts import people
-from approvals.gates import deadlines
+from approvals.gates import gates
 from approvals.gates.statuses import US
 from approvals.models import Gate
 from approvals.review import form_token
@@ -240,7 +240,7 @@ def test_the_requester_gets_the_expiry(
     add_full_channel(person=inbox.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
     risky(inbox, "medium")
     with time_machine.travel(now_us() / US + 3_700, tick=False):
-        deadlines.expire_due_gates()
+        gates.expire_due_gates()
         tick()
     assert mail.outbox[0].subject.endswith("expired without a decision")
 
@@ -262,7 +262,7 @@ def test_expiry_is_sent_to_subscribed_channels(
     add_full_channel("webhook", requests=False, rulings=False)
     risky(inbox, "high")
     with time_machine.travel(now_us() / US + 3_700, tick=False):
-        deadlines.expire_due_gates()
+        gates.expire_due_gates()
         tick()
     ((_url, body, _headers),) = posted
     assert body["event"] == "gate.expired"

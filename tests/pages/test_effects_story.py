@@ -6,7 +6,7 @@ import pytest
 import time_machine
 from django.urls import reverse
 
-from approvals.gates import deadlines
+from approvals.gates import gates
 from approvals.models import Gate
 from display.effect_headline import effect_headline
 from investigation.fulltext import indexer
@@ -114,7 +114,7 @@ def test_an_effect_that_never_ran_says_first_why(
     if answer == "expire":
         gate = inbox.gate(effect)
         with time_machine.travel(gate.decide_by_us / 1_000_000 + 1, tick=False):
-            assert deadlines.expire_due_gates() == 1
+            assert gates.expire_due_gates() == 1
         panel = read_panel(organization, gate)
         assert "Expired without a decision after 1 h." in panel
         assert "no answer" in panel

@@ -20,7 +20,7 @@ from approvals.models import (
     ReviewSettings,
     Vote,
 )
-from approvals.policies import policies
+from approvals.policies import policy_evaluation
 from db.clock import now_us
 from db.ids import new_uuid7
 from ledger import stops
@@ -265,7 +265,7 @@ def test_rules_are_those_that_were_loaded_and_activated(scenario: InboxScenario)
         ]
     )
     scenario.rules(LAX)
-    active = policies.load_active_policy(scenario.project.id)
+    active = policy_evaluation.load_active_policy(scenario.project.id)
     assert active is not None
     assert active.name == "lax@1"
 

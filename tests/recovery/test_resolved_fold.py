@@ -15,8 +15,8 @@ from journal.order_keys import (
     make_order_key,
     make_resolution_key,
 )
-from ledger.fold import apply
-from ledger.fold.apply import Fact
+from ledger.fold import effect_state
+from ledger.fold.effect_state import Fact
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from tests.ledger.fact_strategies import SESSION, Said, state
 
@@ -57,8 +57,10 @@ def fold_facts(*facts: Said | Fact) -> tuple[EffectRow, dict[int, AttemptRow], l
     names: list[str] = []
     for position, item in enumerate(facts, 1):
         fact = item if isinstance(item, Fact) else item.fact(SESSION, position)
-        apply.fold_fact(effect, attempts, fact, lambda *_: apply.Observation("observed", "observe"))
-        names = apply.derive_state(effect, attempts, 60)
+        effect_state.fold_fact(
+            effect, attempts, fact, lambda *_: effect_state.Observation("observed", "observe")
+        )
+        names = effect_state.derive_state(effect, attempts, 60)
     return effect, attempts, names
 
 
@@ -144,8 +146,8 @@ def test_a_rejection_contradicts_a_resolution_despite_an_earlier_mark() -> None:
     for order in permutations([TIMED_OUT, REJECTED]):
         assert fold_facts(RELEASED, resolution("happened"), *order)[0].violates, order
     effect, attempts, _ = fold_facts(RELEASED, resolution("happened"), TIMED_OUT)
-    names = apply.fold_fact(
-        effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: apply.Observation("", "")
+    names = effect_state.fold_fact(
+        effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: effect_state.Observation("", "")
     )
     assert names == ["rejected_after_all"]
 
@@ -170,17 +172,17 @@ def test_a_resolution_closes_the_attempt() -> None:
 
 def test_the_retry_after_not_happened_is_used_by_the_next_attempt() -> None:
     effect, *_ = fold_facts(RELEASED, resolution("not_happened"))
-    assert not apply.is_retry_exhausted(effect)
+    assert not effect_state.is_retry_exhausted(effect)
     effect, *_ = fold_facts(
         RELEASED, resolution("not_happened"), replace(REJECTED, id="x", attempt=2)
     )
-    assert apply.is_retry_exhausted(effect)
+    assert effect_state.is_retry_exhausted(effect)
 
 
 def test_no_report_is_a_resolution() -> None:
     effect, *_ = fold_facts(RELEASED, resolution("abandoned", lane="evidence"))
     assert (effect.resolution, effect.state) == ("", "dispatched")
-    assert "effect.resolved" not in apply.REPORTABLE_KINDS
+    assert "effect.resolved" not in effect_state.REPORTABLE_KINDS
 
 
 def test_a_resolution_comes_before_every_command_and_report() -> None:

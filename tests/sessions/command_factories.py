@@ -5,7 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from accounts.models import Agent
-from accounts.origin import Origin
+from journal.entries import Origin
 from sessions import lookup, sessions
 from sessions.models import Session
 

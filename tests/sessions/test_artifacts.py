@@ -11,7 +11,7 @@ import pytest
 
 from accounts import agents, projects
 from accounts.models import Agent
-from accounts.origin import RepeatedKey
+from journal.entries import RepeatedKey
 from journal.models import Entry
 from sessions import artifacts
 from sessions.artifacts import WrongContent

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from accounts.models import Agent
-from accounts.origin import RepeatedKey
+from journal.entries import RepeatedKey
 from journal.models import Entry
 from sessions import lookup, sessions
 from sessions.models import ENDED, Session

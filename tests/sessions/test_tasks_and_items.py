@@ -3,7 +3,7 @@
 import pytest
 
 from accounts.models import Agent
-from accounts.origin import RepeatedKey
+from journal.entries import RepeatedKey
 from journal.models import Entry
 from sessions import items, tasks
 from sessions.models import Item, Session, Task

@@ -10,7 +10,7 @@ from approvals.checks.checked_request import CheckedRequest, build_checked_reque
 from approvals.checks.contradiction_facts import has_failed_tests, load_contradiction_facts
 from approvals.checks.contradictions import find_contradictions
 from approvals.models import Gate
-from approvals.policies.policy_inputs import load_plan_body
+from approvals.policies.policy_evaluation import load_plan_body
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 

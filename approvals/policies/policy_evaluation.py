@@ -1,35 +1,120 @@
-"""Build policy inputs from a plan or a stored effect. Writes nothing."""
+"""Read the active policy and evaluate it for a plan or a stored effect. Writes nothing."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from django.contrib.auth.models import User
-from django.db.models import QuerySet, Subquery
+from django.db.models import QuerySet
 
 from accounts import repositories
-from accounts.models import Agent, Repository
-from accounts.origin import Origin
+from accounts.models import Repository
 from approvals.gates.statuses import RISKS
-from approvals.models import Gate
+from approvals.models import Gate, PolicySet
 from approvals.policies import rate_counters
-from approvals.policies.engine import PlanRate, PolicyInput, compute_risk, digest_parts
-from db import long_numbers
+from approvals.policies.engine import (
+    CompiledPolicy,
+    PlanRate,
+    PolicyDecision,
+    PolicyInput,
+    RateCounter,
+    compile_rules,
+    compute_risk,
+    digest_parts,
+    evaluate_rules,
+)
+from db import long_numbers, raw_sql
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
+from journal.entries import Origin
 from journal.models import Body
+from ledger import same_calls
 from ledger.commands import Plan
 from ledger.models import Effect
 from ledger.states import REVERSIBILITIES
-from ledger.store.effect_rows import EffectRow
+from ledger.store.effect_rows import EffectRow, to_uuid, vendor_id
 from ledger.tools import cache
-from sessions import sessions
-from sessions.models import Session
+from sessions import fencing
+from sessions.models import ENDED, Session
 from shell.command_effects import UNPARSED_TOOL
 
-# Plain SQL: every dispatch of a coding agent's call reads its plan.
-_PLAN_TEXT_SQL: Final = "SELECT text FROM journal_body WHERE entry_id = %s"
+_MAX_CACHED_SETS: Final = 64  # compiled sets cached by a process
+_cache_lock = threading.Lock()
+_compiled_sets: dict[UUID, tuple[str, CompiledPolicy]] = {}
+_ENDED: Final = ", ".join(f"'{status}'" for status in ENDED)
+_NIL_UUID: Final = UUID(int=0)
+_CONTEXT_SQL: Final = (
+    "SELECT current.policy_set_id, current.mode,"
+    " EXISTS (SELECT 1 FROM ledger_stop WHERE project_id = %s AND lifted_at_us IS NULL),"
+    " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_session'),"
+    f" EXISTS (SELECT 1 FROM agent_sessions_session WHERE id = %s AND status IN ({_ENDED})),"
+    " (SELECT patterns_version FROM accounts_repository WHERE id = %s),"
+    " EXISTS (SELECT 1 FROM agent_sessions_capacity WHERE agent_id = %s AND paced_until_us > %s),"
+    " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us"
+    " IS NOT NULL),"
+    f" {fencing.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s), EXISTS"
+    f" ({same_calls.UNKNOWN_CALLS_SQL})"
+    " FROM (SELECT 1) AS one"
+    " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
+)
+
+
+class ActivePolicy(NamedTuple):
+    """The active policy of a project. `name` is "acme@3"; `mode` observe or enforce."""
+
+    policy_set: UUID
+    name: str
+    mode: str
+    compiled: CompiledPolicy
+
+    def evaluate(self, policy_input: PolicyInput, count: RateCounter) -> PolicyDecision:
+        """Decide `policy_input` by these rules."""
+        return evaluate_rules(self.compiled, policy_input, self.mode, count)
+
+
+class PolicyEvaluation(NamedTuple):
+    """The policy result for one input, and the columns that its effect stores."""
+
+    policy: ActivePolicy
+    policy_input: PolicyInput
+    decision: PolicyDecision
+
+    @property
+    def is_asking(self) -> bool:
+        """True if people must approve and the policy is enforced."""
+        return self.policy.mode == "enforce" and self.decision.outcome == "ask"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return {
+            "policy_outcome": self.decision.outcome,
+            "policy_rule": f"{self.policy.name}/{self.decision.rule}",
+            "policy_tool_class": (
+                f"{self.policy_input.tool_class}/{self.policy_input.reversibility}"
+            ),
+            "policy_parts_digest": digest_parts(self.policy_input.parts),
+            "policy_enforced": self.policy.mode == "enforce",
+        }
+
+
+class CommandContext(NamedTuple):
+    """What every plan and dispatch needs to know, loaded in one query.
+
+    `has_stops` is about the project, the rest about the session, agent, tool, repository and intent
+    that were named.
+    """
+
+    policy: ActivePolicy | None
+    has_stops: bool = False
+    has_session_denial: bool = False  # an action was denied for the session
+    session_ended: bool = False
+    patterns_version: int | None = None  # of the repository's ref patterns
+    is_throttled: bool = False  # the agent's capacity report throttles some of its plans
+    circuit_open: bool = False  # the tool's circuit breaker is open
+    fence: int | None = None  # the least lease epoch that may write the session or the task
+    leased: bool = False  # workers of the session must name their lease epoch
+    same_call: bool = False  # the intent may have happened in another session
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +163,153 @@ class LazySessionLabels(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._labels())
+
+
+def load_active_policy(project: UUID) -> ActivePolicy | None:
+    """Return the active policy, or None if none was ever active (observe only)."""
+    return load_command_context(project).policy
+
+
+def load_command_context(
+    project: UUID,
+    session: UUID | None = None,
+    repository: UUID | None = None,
+    *,
+    agent: UUID | None = None,
+    tool: str = "",
+    now_us: int = 0,
+    task: UUID | None = None,
+    intent: str = "",
+) -> CommandContext:
+    """Load the active policy and the context of a plan or dispatch in one query.
+
+    Rules never change once loaded, so each process compiles a set once.
+    """
+    project_id, session_id = vendor_id(project), vendor_id(session or _NIL_UUID)
+    parameters = [
+        project_id,
+        session_id,
+        session_id,
+        vendor_id(repository or _NIL_UUID),
+        vendor_id(agent or _NIL_UUID),
+        now_us,
+        project_id,
+        tool,
+        *fencing.fence_parameters(project, session or _NIL_UUID, task),
+        session_id,
+        project_id,
+        intent,
+        session_id,
+        project_id,
+    ]
+    (row,) = raw_sql.fetch_rows(_CONTEXT_SQL, parameters)
+    policy_set, mode, stops, denial, ended, patterns, throttled, broken, fence, work, same = row
+    policy_set_id = to_uuid(policy_set)
+    policy = None
+    if policy_set_id is not None:
+        name, compiled = _load_compiled(policy_set_id)
+        policy = ActivePolicy(policy_set_id, name, mode, compiled)
+    return CommandContext(
+        policy,
+        bool(stops),
+        bool(denial),
+        bool(ended),
+        patterns,
+        bool(throttled),
+        bool(broken),
+        fence,
+        work == "leased",
+        bool(same and intent),
+    )
+
+
+def _load_compiled(policy_set: UUID) -> tuple[str, CompiledPolicy]:
+    rules = _compiled_sets.get(policy_set)
+    if rules is None:
+        row = PolicySet.objects.values_list("name", "version", "rules").get(pk=policy_set)
+        rules = (f"{row[0]}@{row[1]}", compile_rules(row[2]))
+        with _cache_lock:
+            if len(_compiled_sets) >= _MAX_CACHED_SETS:
+                _compiled_sets.clear()
+            _compiled_sets[policy_set] = rules
+    return rules
+
+
+def evaluate_plan(
+    policy: ActivePolicy,
+    origin: Origin,
+    plan: Plan,
+    target: Mapping[str, Any],
+    payload: PlanPayload,
+) -> PolicyEvaluation:
+    """Evaluate the rules. They read rates and labels only where a rule needs them."""
+    policy_input = build_policy_input(
+        origin.project, plan.session, origin.source, plan.tool, target, payload
+    )
+    count = make_plan_counter(origin, plan)
+    decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
+    return PolicyEvaluation(policy, policy_input, decision)
+
+
+def reevaluate_policy(
+    origin: Origin,
+    row: EffectRow,
+    command: CommandContext,
+    plan: Mapping[str, Any] | None,
+    *,
+    always: bool,
+) -> PolicyEvaluation | None:
+    """Evaluate the active policy again; None if nothing changed, or none is enforced.
+
+    Changes are: other rules, another declaration of the tool or of a tool that another part of the
+    shell command calls, other ref patterns of the repository. `always` evaluates in any case.
+    `plan` is the body of the plan if it was loaded.
+    """
+    policy = command.policy
+    if policy is None or policy.mode != "enforce":
+        return None
+    declaration = cache.load_tool(row.project_id, row.tool)
+    if declaration.raises or row.policy_parts_digest:
+        plan = load_plan_body(row.plan_position) if plan is None else plan
+        declaration = declaration.raise_for(get_plan_arguments(plan))
+    if (
+        not always
+        and _is_policy_unchanged(row, policy, command.patterns_version, declaration)
+        and _are_parts_unchanged(row, plan)
+    ):
+        return None
+    plan = load_plan_body(row.plan_position) if plan is None else plan
+    policy_input = build_stored_policy_input(row, origin.source, plan)
+    if not plan:  # erased: a missing argument must not let the action pass a rule
+        decision = PolicyDecision("deny", "", None, "the plan was erased")
+    else:
+        count = make_stored_plan_counter(row)
+        decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
+    return PolicyEvaluation(policy, policy_input, decision)
+
+
+def _is_policy_unchanged(
+    row: EffectRow,
+    policy: ActivePolicy,
+    patterns_version: int | None,
+    declaration: cache.CachedDeclaration,
+) -> bool:
+    """True if the policy would see what it saw at the plan. A raised risk is not stored."""
+    return (
+        not declaration.raised.risk
+        and row.policy_enforced
+        and row.policy_rule.startswith(f"{policy.name}/")
+        and row.policy_tool_class == declaration.policy_tool_class
+        and row.ref_patterns_version in (None, patterns_version)
+    )
+
+
+def _are_parts_unchanged(row: EffectRow, plan: Mapping[str, Any] | None) -> bool:
+    """True if the other calls of a shell command are declared as they were at the plan."""
+    if not row.policy_parts_digest:
+        return True
+    digest = compute_parts_digest(row, {} if plan is None else plan)
+    return digest == row.policy_parts_digest
 
 
 def build_policy_input(
@@ -237,53 +469,6 @@ def _select_plan_text(position: int) -> "QuerySet[Any]":
 
 
 _PLAN_TEXT: Final = CompiledQuerySet(_select_plan_text, position=int)
-
-
-def load_on_behalf_of(session: UUID) -> str:
-    """Return the pseudonym of the member for whom a session works, or empty.
-
-    The session or one of its parents names the member.
-    """
-    name = sessions.find_requester(session)
-    if name is None:
-        return ""
-    return User.objects.values_list("person__pseudonym", flat=True).get(username=name)
-
-
-class RequestParties(NamedTuple):
-    """The accounts that have an interest in a request.
-
-    The requester (and their pseudonym), the session's owner and the agent's owner. `owners` has the
-    pseudonyms of both, None for an account that has none yet.
-    """
-
-    requester: int | None
-    on_behalf_of: str | None
-    session_owner: int | None
-    agent_owner: int | None
-    owners: tuple[str | None, str | None] = (None, None)
-
-
-def load_request_parties(session: UUID, agent: UUID) -> RequestParties:
-    """Return the parties of a session and of the agent that requests in it.
-
-    The agent need not be the one that opened the session.
-    """
-    agents = Agent.objects.filter(id=agent)
-    owner, pseudonym, agent_owner, agent_owner_pseudonym = Session.objects.values_list(
-        "owner",
-        "owner__person__pseudonym",
-        Subquery(agents.values("owner")),
-        Subquery(agents.values("owner__person__pseudonym")),
-    ).get(id=session)
-    owners = (pseudonym, agent_owner_pseudonym)
-    name = sessions.find_requester(session)
-    if name is None:
-        return RequestParties(None, None, owner, agent_owner, owners)
-    requester, requester_pseudonym = User.objects.values_list("id", "person__pseudonym").get(
-        username=name
-    )
-    return RequestParties(requester, requester_pseudonym, owner, agent_owner, owners)
 
 
 def get_target_columns(row: EffectRow) -> dict[str, Any]:
