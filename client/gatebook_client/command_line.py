@@ -54,11 +54,7 @@ def run_command_line(tokens: list[str]) -> int:
         return run(client, options)
     except ServerUnavailable as error:
         if error.acted:
-            sentence = (
-                "The command ran; only its report is missing. "
-                "Check `gatebook resume` before you run it again."
-            )
-            return _fail(UNAVAILABLE, f"{error.reason} {sentence}")
+            return _fail(UNAVAILABLE, f"{error.reason} {exec_command.REPORT_MISSING}")
         return _fail(UNAVAILABLE, str(error) if error.undone else f"{error} Nothing was begun.")
     except PermissionRefused as error:
         return _fail(REFUSED, f"{error}. Nothing was begun.")

@@ -33,6 +33,9 @@ TIMED_OUT = 124
 SHELLS = ("bash", "sh")  # whose text --arguments may name as the command
 LIFETIME_S = 300  # of a request of an undeclared tool
 KEY_ENV_NAME = "GATEBOOK_REMOTE_KEY"
+REPORT_MISSING = (
+    "The command ran; only its report is missing. Check `gatebook resume` before you run it again."
+)
 
 
 def print_wait(reason: str, answer: Json) -> None:
