@@ -14,7 +14,7 @@ from approvals.digests import BOUND_TARGET_COLUMNS, may_be_same_target
 from approvals.gated_commands import classify_observation
 from approvals.gates import gates
 from approvals.gates.gates import GateDraft
-from approvals.gates.statuses import PERMISSION_OF_STATUS, US
+from approvals.gates.statuses import US
 from approvals.models import Exemption, Gate
 from approvals.policies import policy_evaluation, rate_counters
 from approvals.policies.engine import Requirement
@@ -271,7 +271,7 @@ def decide_plan(context: PermissionContext) -> PlanDecision:
         context.gate_id, evaluation.policy.policy_set, evaluation.decision.rule, requirement
     )
     decide_by_us = context.received_us + requirement.decide_within_s * US
-    grant = Grant(*PERMISSION_OF_STATUS["pending"], gate.id.hex, decide_by_us)
+    grant = Grant("pending", "policy", gate.id.hex, decide_by_us)
     return PlanDecision(columns, grant, gate=gate)
 
 

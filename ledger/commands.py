@@ -335,7 +335,7 @@ def apply_fact(
     names = (
         effect_state.fold_fact(row, attempts, fact, observe)
         + writer.check_claimed_class(row, fact)
-        + compensation.settle_effect(row, rows, attempts_by_effect)
+        + compensation.derive_effect_state(row, rows, attempts_by_effect)
     )
     target_violations = (
         compensation.apply_compensations(rows, attempts_by_effect, compensations_before)

@@ -328,7 +328,7 @@ def _apply_resolution(
     compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
     names = effect_state.fold_fact(
         row, attempts, fact, _never_observe
-    ) + compensation.settle_effect(row, rows, attempts_by_effect)
+    ) + compensation.derive_effect_state(row, rows, attempts_by_effect)
     target_violations = compensation.apply_compensations(
         rows, attempts_by_effect, compensations_before
     )

@@ -114,7 +114,7 @@ def find_throttle(agent: UUID, session: UUID, now_us: int) -> PlansThrottled | N
     """Return what throttles the agent's plans in this session now, or None. One query.
 
     The later of two reports counts: that for the session and that for all sessions. Called only
-    where some report of the agent throttles at all, which approvals/policies/policies.py reads.
+    where some report of the agent throttles at all (approvals/policies/policy_evaluation.py).
     """
     reports = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
     latest = reports.order_by("-position").first()

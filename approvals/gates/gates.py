@@ -224,9 +224,7 @@ def reopen_gate(row: EffectRow, gate: Gate, identity: UUID, now: int) -> None:
         requested_at_us=now,
         decide_by_us=until,
     )
-    permissions.change_permission(
-        row, Grant(*PERMISSION_OF_STATUS["pending"], identity.hex, until), now
-    )
+    permissions.change_permission(row, Grant("pending", "policy", identity.hex, until), now)
     outbox.queue_delivery(
         gate.project_id,
         entry=entry.position,
@@ -300,7 +298,7 @@ def approve_gate(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
     """
     until = now + gate.valid_for_s * US
     change_gate_status(gate, "approved", votes=votes, decided_at_us=now, permission_until_us=until)
-    permissions.store_grant(row, Grant(*PERMISSION_OF_STATUS["approved"], gate.id.hex, until), now)
+    permissions.store_grant(row, Grant("granted", "ruling", gate.id.hex, until), now)
     entries.record_system_entry(
         gate.project_id,
         "effect.granted",
@@ -322,9 +320,7 @@ def approve_gate(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
 def extend_gate(row: EffectRow, gate: Gate, until: int) -> None:
     """Extend the time to decide to `until`. Both rows are locked."""
     touch_gate(gate, decide_by_us=until)
-    permissions.store_grant(
-        row, Grant(*PERMISSION_OF_STATUS["pending"], gate.id.hex, until), now_us()
-    )
+    permissions.store_grant(row, Grant("pending", "policy", gate.id.hex, until), now_us())
 
 
 def touch_gate(gate: Gate, **values: int) -> None:

@@ -132,7 +132,7 @@ class VoteContext:
     """What decides a vote, read with the effect, the gate and the membership locked.
 
     `ended` is why the gate takes no votes. `parties` have an interest in the effect now, in the
-    order of `requirement.REQUEST_PARTIES`; `voter` has those at the gate's opening. `approvals` and
+    order of `engine.REQUEST_PARTIES`; `voter` has those at the gate's opening. `approvals` and
     `denials` are the votes so far. `checks` are the results of the request's checks, empty unless
     it is approved.
     """

@@ -94,7 +94,7 @@ def compensation_effects(
     return compensations
 
 
-def settle_effect(row: EffectRow, rows: EffectRows, attempts: AttemptsByEffect) -> list[str]:
+def derive_effect_state(row: EffectRow, rows: EffectRows, attempts: AttemptsByEffect) -> list[str]:
     """Derive the state, with the tool's deadline and possible compensations.
 
     `rows` and `attempts` are what was loaded so far; the effect's compensations are loaded only
@@ -173,7 +173,7 @@ def apply_compensations(
                 ),
                 0,
             )
-        names = settle_effect(row, rows, tried)
+        names = derive_effect_state(row, rows, tried)
         if row.undone != previous or names:
             rows[identity], attempts[identity] = row, tried.get(identity, {})
         violations += [(row, name) for name in names]
@@ -217,12 +217,12 @@ def _apply_full_compensations(
         row = rows[identity]
         if not row.compensated:
             row.compensated = True
-            settle_effect(row, rows, attempts)
+            derive_effect_state(row, rows, attempts)
     for identity in released & rows.keys() - targets:
         row = rows[identity]
         if row.compensated and not _has_other_compensation(identity, before):
             row.compensated = False
-            settle_effect(row, rows, attempts)
+            derive_effect_state(row, rows, attempts)
 
 
 def _has_other_compensation(identity: UUID, excluded: Iterable[UUID]) -> bool:

@@ -104,7 +104,8 @@ def fold_fact(
 ) -> list[str]:
     """Set the marks of `fact` on effect and attempts; return its own violations.
 
-    Call `settle_effect` when all facts are applied. A fact of an unknown kind changes nothing.
+    Call `derive_effect_state` when all facts are applied. A fact of an unknown kind changes
+    nothing.
     """
     effect.changed_us = max(effect.changed_us, fact.received_us)
     handler = _HANDLERS.get(fact.kind)
@@ -222,7 +223,7 @@ def _apply_observation(
     """Set the observed permission on effect and attempts made without a command."""
     if effect.permission_basis == "exemption":
         effect.permission_ref = ""
-    # `settle_effect` decides at the end whether this is a violation.
+    # `derive_effect_state` decides at the end whether this is a violation.
     effect.permission, effect.permission_basis = observation.permission, observation.basis
     # Several attempts were reported at once: which of them had permission is unknown.
     if effect.spent_by:

@@ -167,7 +167,7 @@ def apply_effect_facts(facts: Sequence[EffectFact], observe: Observe) -> dict[UU
             rows[report.effect] = _new_row(report)
     names = fold_facts(rows, attempts, by_effect, repeated, observe)
     for identity, violations in names.items():
-        violations += compensation.settle_effect(rows[identity], rows, attempts)
+        violations += compensation.derive_effect_state(rows[identity], rows, attempts)
     all_violations = [
         Violation(rows[identity], name)
         for identity, violations in names.items()
