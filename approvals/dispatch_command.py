@@ -15,7 +15,6 @@ from django.contrib.auth.models import User
 
 from approvals import exemptions
 from approvals.digests import compute_approval_digest, compute_preconditions_digest, is_same_json
-from approvals.gated_commands import classify_observation
 from approvals.gates import gates
 from approvals.gates.statuses import STEP_UPS
 from approvals.models import Exemption, Gate
@@ -490,14 +489,14 @@ def _write_attempt(
     row, attempts, command = context.row, context.attempts, context.command
     if decision.refusal is not None:
         if decision.withdraws:
-            commands.give_up_attempt(row, attempts, origin.received_us, classify_observation)
+            commands.give_up_attempt(row, attempts, origin.received_us)
             permissions.change_permission(row, WITHDRAWN, origin.received_us)
         return CommandResult(row, 409, decision.refusal)
     result = (
         ledger_dispatch.repeat_dispatch(origin, row, attempts[row.attempt_count])
         if decision.is_repeated
         else ledger_dispatch.record_dispatch(
-            origin, row, attempts, request.process, decision.attempt, classify_observation
+            origin, row, attempts, request.process, decision.attempt
         )
     )
     if result.attempt is None:

@@ -1,9 +1,8 @@
 """Record outcomes of effects and withdraw effects, together with their gates.
 
-`supersede_with_gates` and `acknowledge_with_gates` are the commands. `classify_observation`
-classifies effects that were only reported; `end_gates_of_moved_effects` closes the gates of effects
-that happened without waiting. plan_command.py and dispatch_command.py plan and dispatch effects;
-approvals/voting/votes.py writes the votes of people.
+`supersede_with_gates` and `acknowledge_with_gates` are the commands. `end_gates_of_moved_effects`
+closes the gates of effects that happened without waiting. plan_command.py and dispatch_command.py
+plan and dispatch effects; approvals/voting/votes.py writes the votes of people.
 """
 
 from collections.abc import Iterable
@@ -19,30 +18,12 @@ from journal.entries import Origin
 from journal.models import Entry
 from ledger import commands, permissions
 from ledger.commands import CommandResult
-from ledger.fold.effect_state import Observation
 from ledger.models import Attempt
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
 from ledger.states import MOVED_PERMISSIONS
 from ledger.store.effect_rows import EffectRow
 from sessions import fencing, writers
-
-
-def classify_observation(permission: str, is_import: bool, policy_outcome: str) -> Observation:
-    """Classify an effect that happened without a command.
-
-    `permission` is the present value (none, pending or denied). `policy_outcome` is the result of
-    an enforced policy on the plan (the strictest of several reported plans), or empty. The effect
-    was bypassed where people had not approved or had denied it, or where the policy would not have
-    allowed it.
-    """
-    if permission in ("pending", "denied"):
-        return Observation("bypassed", "ruling")
-    if is_import:
-        return Observation("observed", "import")
-    if policy_outcome in ("ask", "deny"):
-        return Observation("bypassed", "policy")
-    return Observation("observed", "policy" if policy_outcome else "observe")
 
 
 def supersede_with_gates(origin: Origin, effect: UUID) -> CommandResult:
@@ -72,7 +53,7 @@ def supersede_with_gates(origin: Origin, effect: UUID) -> CommandResult:
     )
     for gate in open_gates:
         gates.settle_gate(row, gate, origin.received_us)
-    result = commands.record_superseded(origin, row, attempts, classify_observation)
+    result = commands.record_superseded(origin, row, attempts)
     for gate in open_gates:
         if gate.status in OPEN_STATUSES:
             gates.end_gate(row, gate, "cancelled", "superseded", origin.received_us, origin.actor)
@@ -93,7 +74,6 @@ def acknowledge_with_gates(
         attempt=attempt,
         outcome=outcome,
         external_reference=external_reference,
-        observe=classify_observation,
     )
     if result.status == 202:
         end_gates_of_moved_effects([result.effect], origin.received_us)

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from approvals import exemptions
 from approvals.digests import BOUND_TARGET_COLUMNS, may_be_same_target
-from approvals.gated_commands import classify_observation
 from approvals.gates import gates
 from approvals.gates.gates import GateDraft
 from approvals.gates.statuses import US
@@ -315,13 +314,9 @@ def _write_first_plan(
     row, now_us = effect.row, origin.received_us
     if decision.grant is not None and (row is None or row.permission == "none"):
         decision = _claim_exemption(origin, plan.session, effect, context, decision)
-        result = commands.record_first_plan(
-            origin, plan, effect, decision.columns, decision.grant, classify_observation
-        )
+        result = commands.record_first_plan(origin, plan, effect, decision.columns, decision.grant)
         return result, decision.gate
-    result = commands.record_first_plan(
-        origin, plan, effect, decision.columns, None, classify_observation
-    )
+    result = commands.record_first_plan(origin, plan, effect, decision.columns, None)
     if decision.grant is None or not commands.is_permission_needed(result.effect, now_us):
         return result, None
     decision = _claim_exemption(origin, plan.session, effect, context, decision)
@@ -345,7 +340,7 @@ def _write_repeated_plan(
     result = CommandResult(row, open_effect=effect.open_effect, position=position)
     if evaluate.is_in_doubt(row):
         attempts = load_attempts([row.id])[row.id]
-        commands.give_up_attempt(row, attempts, now_us, classify_observation)
+        commands.give_up_attempt(row, attempts, now_us)
         # An attempt before the last happened, so no permission is needed.
         if row.state == "acknowledged":
             return result, None

@@ -20,7 +20,7 @@ from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.order_keys import is_command_mark, make_given_up_key
 from ledger import circuit_breakers, permissions, refusals
 from ledger.fold import compensation, effect_state, stop_violations
-from ledger.fold.effect_state import Fact, Observe
+from ledger.fold.effect_state import Fact
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
 from ledger.states import OPEN_STATES
@@ -133,9 +133,7 @@ def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
     return needs_permission, bool(evaluation.in_doubt)
 
 
-def give_up_attempt(
-    row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe
-) -> None:
+def give_up_attempt(row: EffectRow, attempts: dict[int, AttemptRow], received_us: int) -> None:
     """Stop waiting for a report, so that permission applies to the next attempt.
 
     The outcome stays unknown, and any later report takes precedence over this entry.
@@ -169,7 +167,7 @@ def give_up_attempt(
         attempt=last.number,
         values={"reason": "error"},
     )
-    apply_fact(row, attempts, given_up, observe)
+    apply_fact(row, attempts, given_up)
 
 
 def record_first_plan(
@@ -178,7 +176,6 @@ def record_first_plan(
     effect: PlannedEffect,
     columns: Mapping[str, Any],
     grant: Grant | None,
-    observe: Observe,
 ) -> CommandResult:
     """Record the first accepted plan of an effect, which may have been reported before.
 
@@ -209,7 +206,7 @@ def record_first_plan(
     if grant is not None:
         row.permission, row.permission_basis, row.permission_ref, row.permission_until_us = grant
     fact = make_fact(origin, "effect.planned", position, 1, values)
-    apply_fact(row, attempts, fact, observe)
+    apply_fact(row, attempts, fact)
     created = effect.row is None
     return CommandResult(
         row,
@@ -255,20 +252,17 @@ def acknowledge_attempt(
     attempt: int,
     outcome: str,
     external_reference: str,
-    observe: Observe,
 ) -> CommandResult:
     """Record the outcome of an open attempt; a closed one gets late evidence (202)."""
     facts = {"outcome": outcome}
     values = {"outcome": outcome, "external_reference": external_reference}
-    return _answer_attempt(origin, effect, "effect.acknowledged", attempt, facts, values, observe)
+    return _answer_attempt(origin, effect, "effect.acknowledged", attempt, facts, values)
 
 
-def fail_attempt(
-    origin: Origin, effect: UUID, *, attempt: int, reason: str, observe: Observe
-) -> CommandResult:
+def fail_attempt(origin: Origin, effect: UUID, *, attempt: int, reason: str) -> CommandResult:
     """Record a failed attempt: rejected (nothing happened), timeout or error."""
     return _answer_attempt(
-        origin, effect, "effect.failed", attempt, {"reason": reason}, {"reason": reason}, observe
+        origin, effect, "effect.failed", attempt, {"reason": reason}, {"reason": reason}
     )
 
 
@@ -283,11 +277,11 @@ def find_supersede_refusal(row: EffectRow, now_us: int) -> Refusal | None:
 
 
 def record_superseded(
-    origin: Origin, row: EffectRow, attempts: dict[int, AttemptRow], observe: Observe
+    origin: Origin, row: EffectRow, attempts: dict[int, AttemptRow]
 ) -> CommandResult:
     """Record that a locked effect was withdrawn."""
     position = _append(origin, "effect.superseded", row, None, {})
-    apply_fact(row, attempts, make_fact(origin, "effect.superseded", position, 1, {}), observe)
+    apply_fact(row, attempts, make_fact(origin, "effect.superseded", position, 1, {}))
     return CommandResult(row, 200)
 
 
@@ -298,7 +292,6 @@ def _answer_attempt(
     attempt: int,
     facts: dict[str, Any],
     values: dict[str, Any],
-    observe: Observe,
 ) -> CommandResult:
     row, attempts = lock_effect(origin, effect)
     stale = find_lost_lease(origin, row, kind, attempt)
@@ -309,7 +302,7 @@ def _answer_attempt(
     if is_late:
         origin.lane = "evidence"
     position = _append(origin, kind, row, attempt, facts)
-    apply_fact(row, attempts, make_fact(origin, kind, position, attempt, values), observe)
+    apply_fact(row, attempts, make_fact(origin, kind, position, attempt, values))
     if stale is not None:
         rejection = fencing.build_fenced_entry(
             origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind
@@ -326,14 +319,12 @@ def _answer_attempt(
     return CommandResult(row, 202 if is_late else 200, attempt=attempts[attempt])
 
 
-def apply_fact(
-    row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
-) -> None:
+def apply_fact(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
     """Fold a recorded fact into a locked effect, and store all consequences."""
     rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
     compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
     names = (
-        effect_state.fold_fact(row, attempts, fact, observe)
+        effect_state.fold_fact(row, attempts, fact)
         + writer.check_claimed_class(row, fact)
         + compensation.derive_effect_state(row, rows, attempts_by_effect)
     )

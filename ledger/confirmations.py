@@ -15,7 +15,7 @@ from journal import entries
 from journal.order_keys import make_confirmation_key
 from ledger import commands
 from ledger.fold import effect_state
-from ledger.fold.effect_state import Fact, Observation
+from ledger.fold.effect_state import Fact
 from ledger.models import Effect
 from ledger.store import writer
 from ledger.store.effect_rows import EffectRow
@@ -130,7 +130,7 @@ def _record(
     fact = make_confirmation_fact(
         row.id, kind, position=position, attempt=row.attempt_count, at_us=now, by=facts["by"]
     )
-    commands.apply_fact(row, attempts, fact, _never_observe)
+    commands.apply_fact(row, attempts, fact)
     return position
 
 
@@ -149,8 +149,3 @@ def make_confirmation_fact(
         attempt=attempt,
         values={"by": by},
     )
-
-
-def _never_observe(permission: str, imports: bool, policy_outcome: str) -> Observation:
-    """Raise: a confirmation never observes permission."""
-    raise AssertionError("a confirmation observes nothing")

@@ -8,7 +8,6 @@ from journal.entries import AppendStatus, Origin, RepeatedKey
 from ledger import commands, refusals
 from ledger.commands import CommandResult
 from ledger.fold import effect_state
-from ledger.fold.effect_state import Observe
 from ledger.refusals import Refusal
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import table
@@ -88,7 +87,6 @@ def record_dispatch(
     attempts: dict[int, AttemptRow],
     process: str,
     following: NextAttempt,
-    observe: Observe,
 ) -> CommandResult:
     """Record that the next attempt of a locked effect begins, which uses its permission."""
     number = row.attempt_count + 1
@@ -104,7 +102,7 @@ def record_dispatch(
         raise RepeatedKey
     values = {"process": process, **following.values}
     fact = commands.make_fact(origin, "effect.dispatched", appended.position, number, values)
-    commands.apply_fact(row, attempts, fact, observe)
+    commands.apply_fact(row, attempts, fact)
     return CommandResult(
         row, 200, created=True, attempt=attempts[number], position=appended.position
     )

@@ -8,7 +8,6 @@ from journal.entries import AppendStatus, Origin, RepeatedKey
 from ledger import circuit_breakers, commands, refusals
 from ledger.commands import CommandResult
 from ledger.fold import effect_state
-from ledger.fold.effect_state import Observe
 from sessions import fencing
 
 
@@ -34,7 +33,6 @@ def record_probe(
     result: str,
     external_reference: str,
     began_us: int | None,
-    observe: Observe,
 ) -> CommandResult:
     """Record a probe; a hit acknowledges the attempt as evidence.
 
@@ -63,7 +61,6 @@ def record_probe(
             row,
             attempts,
             commands.make_fact(origin, effect_state.PROBED, appended.position, attempt, values),
-            observe,
         )
         # The attempt had no report, and yet its tool succeeded.
         if was_open and result == "hit":

@@ -23,7 +23,7 @@ from journal.entry_times import read_stated_us
 from journal.models import Entry
 from journal.order_keys import make_resolution_key
 from ledger.fold import compensation, effect_state
-from ledger.fold.effect_state import Fact, Observation
+from ledger.fold.effect_state import Fact
 from ledger.models import Effect
 from ledger.refusals import Refusal
 from ledger.states import RESOLUTIONS
@@ -326,9 +326,9 @@ def _apply_resolution(
     )
     rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
     compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
-    names = effect_state.fold_fact(
-        row, attempts, fact, _never_observe
-    ) + compensation.derive_effect_state(row, rows, attempts_by_effect)
+    names = effect_state.fold_fact(row, attempts, fact) + compensation.derive_effect_state(
+        row, rows, attempts_by_effect
+    )
     target_violations = compensation.apply_compensations(
         rows, attempts_by_effect, compensations_before
     )
@@ -343,8 +343,3 @@ def _apply_resolution(
         ],
         now,
     )
-
-
-def _never_observe(permission: str, imports: bool, policy_outcome: str) -> Observation:
-    """Raise: a resolution never observes permission."""
-    raise AssertionError("a resolution observes nothing")

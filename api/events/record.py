@@ -252,7 +252,7 @@ def _apply_effects(call: Call, created: Sequence[BatchItem]) -> Mapping[UUID, Ef
     facts += named_effects.open_placeholders(
         stubs, {fact.effect for fact in facts}, call.project, call.received_us
     )
-    rows = writer.apply_effect_facts(facts, gated_commands.classify_observation)
+    rows = writer.apply_effect_facts(facts)
     gated_commands.end_gates_of_moved_effects(rows.values(), call.received_us)
     new_effects = Counter(row.session_id for row in rows.values() if row.version == 1)
     sessions.add_effect_counts(new_effects)

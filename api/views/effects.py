@@ -226,7 +226,6 @@ def fail_effect_endpoint(
             path["effect"],
             attempt=fields.attempt,
             reason=fields.reason,
-            observe=gated_commands.classify_observation,
         )
     except LookupError:
         raise build_not_found("effect") from None
@@ -542,7 +541,6 @@ def probe_effect(
             result=fields.result,
             external_reference=fields.external_reference or "",
             began_us=fields.began_us,
-            observe=gated_commands.classify_observation,
         )
     except LookupError:
         raise build_not_found("effect") from None

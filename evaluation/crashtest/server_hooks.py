@@ -126,9 +126,9 @@ def _patch_mutants() -> None:
             )
         return decide_by_probe(case, now_us, *rest)
 
-    def keep_permission(effect: Any, attempts: Any, fact: Any, observe: Any) -> Any:
+    def keep_permission(effect: Any, attempts: Any, fact: Any) -> Any:
         before = effect.permission, effect.spent_by
-        row = attempt_of_fact(effect, attempts, fact, observe)
+        row = attempt_of_fact(effect, attempts, fact)
         if (
             _REQUEST.mutant == "evidence leaves a grant unspent"
             and fact.lane == "evidence"
@@ -147,17 +147,17 @@ def _patch_mutants() -> None:
     fold._attempt_of_fact, gates.use_gate = keep_permission, use_gate_later
 
     def make_overwriting(handler: Callable[..., None], mark: str) -> Callable[..., None]:
-        def handle(effect: Any, attempts: Any, fact: Any, observe: Any) -> None:
+        def handle(effect: Any, attempts: Any, fact: Any) -> None:
             row = attempts.get(fact.attempt)
             if _REQUEST.mutant == "acknowledgement without compare-and-set" and row is not None:
                 setattr(row, mark, "")
-            handler(effect, attempts, fact, observe)
+            handler(effect, attempts, fact)
 
         return handle
 
     def make_reopening(handler: Callable[..., None]) -> Callable[..., None]:
-        def handle(effect: Any, attempts: Any, fact: Any, observe: Any) -> None:
-            handler(effect, attempts, fact, observe)
+        def handle(effect: Any, attempts: Any, fact: Any) -> None:
+            handler(effect, attempts, fact)
             if _REQUEST.mutant == "a fold that depends on order":
                 row = attempts[fact.attempt]
                 row.acknowledged_mark, row.outcome = "", ""

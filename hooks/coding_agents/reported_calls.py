@@ -193,7 +193,6 @@ def _answer_attempt(
             row.id,
             attempt=attempt.number,
             reason=result.reason,
-            observe=gated_commands.classify_observation,
         )
         return
     gated_commands.acknowledge_with_gates(

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from approvals import gated_commands
 from approvals.gates.statuses import PERMISSION_OF_STATUS
 from investigation.history.past_entries import PastEntry, group_batches
 from journal.entries import SYSTEM_SOURCE
@@ -122,9 +121,7 @@ class EffectRebuilder:
             folded.row.recalled = False
             for fact in sorted(effect_facts, key=is_not_plan):
                 folded.told_by[fact.mark] = fact.position
-                effect_state.fold_fact(
-                    folded.row, folded.attempts, fact, gated_commands.classify_observation
-                )
+                effect_state.fold_fact(folded.row, folded.attempts, fact)
                 if fact.kind == "effect.planned" and folded.row.planned_mark == fact.mark:
                     folded.plan = fact.position
             self._settle(folded, position)

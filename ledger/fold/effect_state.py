@@ -7,7 +7,7 @@ repeated; only the columns of `DELIVERY_COLUMNS` depend on delivery. Commands (a
 compare-and-set), evidence and as-of views all use this module.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -74,8 +74,6 @@ class Observation(NamedTuple):
     basis: str
 
 
-# (current permission, from an import, outcome of an enforced policy or "") -> Observation
-Observe = Callable[[str, bool, str], Observation]
 # Bases of what happened without a command, from the weakest to the strongest. Any other basis is
 # that of a command or a ruling, and stays.
 _OBSERVED_BASES: Final = ("import", "observe", "policy")
@@ -99,9 +97,7 @@ class Fact:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-def fold_fact(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
-) -> list[str]:
+def fold_fact(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> list[str]:
     """Set the marks of `fact` on effect and attempts; return its own violations.
 
     Call `derive_effect_state` when all facts are applied. A fact of an unknown kind changes
@@ -119,7 +115,7 @@ def fold_fact(
     found_twice = fact.kind == PROBED and fact.values.get("result") == "several"
     contradicts = _contradicts_resolution(effect, fact)
     effect.violates = effect.violates or key_reused or found_twice or contradicts
-    handler(effect, attempts, fact, observe)
+    handler(effect, attempts, fact)
     if key_reused:
         return ["key_reuse"]
     if found_twice:
@@ -144,9 +140,7 @@ def _is_resolved_as_happened(effect: EffectRow, attempt: int) -> bool:
     )
 
 
-def _planned(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
-) -> None:
+def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
     is_command, wins = fact.lane == "command", is_earlier_mark(fact.mark, effect.planned_mark)
     columns, is_replan_by_command = fact.values, False
     if effect.planned_mark:
@@ -176,7 +170,9 @@ def _planned(
         and not is_replan_by_command
     ):
         # It happened before its plan arrived, so the policy outcome is known only now.
-        _apply_observation(effect, attempts, observe("none", False, effect.enforced_outcome))
+        _apply_observation(
+            effect, attempts, classify_observation("none", False, effect.enforced_outcome)
+        )
 
 
 # What the journal keeps of a replaced plan: ids, enums and numbers, by column. Its texts are in its
@@ -215,6 +211,23 @@ def archive_replaced_plan(effect: EffectRow, replaced: dict[str, Any], position:
 
 
 _UNCOMMANDED: Final = ("observed", "bypassed")
+
+
+def classify_observation(permission: str, is_import: bool, policy_outcome: str) -> Observation:
+    """Classify an effect that happened without a command.
+
+    `permission` is the present value (none, pending or denied). `policy_outcome` is the result of
+    an enforced policy on the plan (the strictest of several reported plans), or empty. The effect
+    was bypassed where people had not approved or had denied it, or where the policy would not have
+    allowed it.
+    """
+    if permission in ("pending", "denied"):
+        return Observation("bypassed", "ruling")
+    if is_import:
+        return Observation("observed", "import")
+    if policy_outcome in ("ask", "deny"):
+        return Observation("bypassed", "policy")
+    return Observation("observed", "policy" if policy_outcome else "observe")
 
 
 def _apply_observation(
@@ -259,9 +272,7 @@ def _may_change_policy_result(effect: EffectRow, plan: Fact) -> bool:
     return policy_outcome != policy_result.policy_result_of_effect(effect)
 
 
-def _attempt_of_fact(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
-) -> AttemptRow:
+def _attempt_of_fact(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> AttemptRow:
     """Return the attempt of a fact; a new one uses the effect's permission."""
     row = attempts.get(fact.attempt)
     if row is None and effect.saved_permission:
@@ -274,7 +285,9 @@ def _attempt_of_fact(
     if effect.permission in _UNCOMMANDED and effect.permission_basis in _OBSERVED_BASES:
         # Imported and live evidence of an effect arrive in any order: the stronger basis stays.
         if effect.permission_basis == "import" and not fact.imports:
-            _apply_observation(effect, attempts, observe("none", False, effect.enforced_outcome))
+            _apply_observation(
+                effect, attempts, classify_observation("none", False, effect.enforced_outcome)
+            )
     elif row is not None:
         # Permission requested after a rejection is for the next attempt: a late report on this
         # attempt does not use it.
@@ -292,10 +305,14 @@ def _attempt_of_fact(
         effect.permission, effect.spent_by = "used", fact.attempt
     elif effect.permission in ("granted", "used"):
         # The permission expired or another attempt used it: a permission covers one attempt.
-        _apply_observation(effect, attempts, observe("none", fact.imports, effect.enforced_outcome))
+        _apply_observation(
+            effect, attempts, classify_observation("none", fact.imports, effect.enforced_outcome)
+        )
     elif effect.permission not in MOVED_PERMISSIONS:
         _apply_observation(
-            effect, attempts, observe(effect.permission, fact.imports, effect.enforced_outcome)
+            effect,
+            attempts,
+            classify_observation(effect.permission, fact.imports, effect.enforced_outcome),
         )
     if row is None:
         row = attempts[fact.attempt] = AttemptRow(
@@ -342,10 +359,8 @@ def _takes_precedence(effect: EffectRow, fact: Fact, row: AttemptRow) -> bool:
     return is_earlier_mark(fact.mark, row.acknowledged_mark)
 
 
-def _dispatched(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
-) -> None:
-    row = _attempt_of_fact(effect, attempts, fact, observe)
+def _dispatched(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
+    row = _attempt_of_fact(effect, attempts, fact)
     if not is_earlier_mark(fact.mark, row.dispatched_mark):
         return
     row.dispatched_mark = fact.mark
@@ -360,10 +375,8 @@ def _dispatched(
         row.remote_key = fact.values["remote_key"]
 
 
-def _acknowledged(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
-) -> None:
-    row = _attempt_of_fact(effect, attempts, fact, observe)
+def _acknowledged(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
+    row = _attempt_of_fact(effect, attempts, fact)
     if not _takes_precedence(effect, fact, row):
         return
     row.acknowledged_mark = fact.mark
@@ -374,10 +387,8 @@ def _acknowledged(
     row.answer_position = fact.position
 
 
-def _failed(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
-) -> None:
-    row = _attempt_of_fact(effect, attempts, fact, observe)
+def _failed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
+    row = _attempt_of_fact(effect, attempts, fact)
     if not is_earlier_mark(fact.mark, row.failed_mark):
         return
     row.failed_mark = fact.mark
@@ -387,27 +398,19 @@ def _failed(
         row.answer_position = fact.position
 
 
-def _probed(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
-) -> None:
+def _probed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
     """Apply a probe: a hit acknowledges the attempt, other results move no mark."""
     if fact.values.get("result") == "hit":
         values = {"outcome": "ok", "external_reference": fact.values.get("external_reference")}
-        _acknowledged(
-            effect, attempts, replace(fact, kind="effect.acknowledged", values=values), observe
-        )
+        _acknowledged(effect, attempts, replace(fact, kind="effect.acknowledged", values=values))
 
 
-def _superseded(
-    effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
-) -> None:
+def _superseded(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact) -> None:
     if is_earlier_mark(fact.mark, effect.superseded_mark):
         effect.superseded_mark = fact.mark
 
 
-def _resolved(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
-) -> None:
+def _resolved(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
     """Apply a person's resolution; reports of agents never count as one."""
     if fact.lane != "system":
         return
@@ -433,9 +436,7 @@ def _resolved(
             effect.permission = row.permission
 
 
-def _confirmed(
-    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
-) -> None:
+def _confirmed(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
     """Apply a code host's confirmation; reports of agents never count as one."""
     if fact.lane != "system" or fact.mark <= effect.confirmed_mark:
         return
@@ -449,9 +450,7 @@ def _confirmed(
         effect.permission = row.permission
 
 
-def _unconfirmed(
-    effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
-) -> None:
+def _unconfirmed(effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact) -> None:
     """Apply a withdrawn confirmation; `by` names the host of another that still counts."""
     if fact.lane != "system" or fact.mark <= effect.confirmed_mark:
         return

@@ -18,7 +18,7 @@ from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
 from journal.entries import Draft
 from ledger.fold import compensation, effect_state, policy_result, repeated_plans, stop_violations
-from ledger.fold.effect_state import Fact, Observe
+from ledger.fold.effect_state import Fact
 from ledger.models import Attempt, Effect
 from ledger.store.effect_rows import (
     AttemptRow,
@@ -151,7 +151,7 @@ class LostRace(Exception):
     """Another writer stored the same new effect first; retry the transaction."""
 
 
-def apply_effect_facts(facts: Sequence[EffectFact], observe: Observe) -> dict[UUID, EffectRow]:
+def apply_effect_facts(facts: Sequence[EffectFact]) -> dict[UUID, EffectRow]:
     """Apply journalled facts to their effects; return these by id.
 
     Must run inside a transaction. Raises LostRace when another writer stored a new effect first:
@@ -165,7 +165,7 @@ def apply_effect_facts(facts: Sequence[EffectFact], observe: Observe) -> dict[UU
     for report in facts:
         if report.effect not in rows:
             rows[report.effect] = _new_row(report)
-    names = fold_facts(rows, attempts, by_effect, repeated, observe)
+    names = fold_facts(rows, attempts, by_effect, repeated)
     for identity, violations in names.items():
         violations += compensation.derive_effect_state(rows[identity], rows, attempts)
     all_violations = [
@@ -200,7 +200,6 @@ def fold_facts(
     attempts: dict[UUID, dict[int, AttemptRow]],
     facts: Mapping[UUID, Sequence[Fact]],
     repeated: Set[int],
-    observe: Observe,
 ) -> dict[UUID, list[str]]:
     """Fold facts into the rows of their effects; return the violations that they show.
 
@@ -213,7 +212,7 @@ def fold_facts(
         for fact in sorted(effect_facts, key=is_not_plan):
             if fact.position in repeated:
                 fact.values |= policy_result.policy_result_of_effect(row)._asdict()
-            violations += effect_state.fold_fact(row, numbered, fact, observe)
+            violations += effect_state.fold_fact(row, numbered, fact)
             violations += check_claimed_class(row, fact)
     return names
 

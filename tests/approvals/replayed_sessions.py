@@ -4,7 +4,6 @@ import json
 from typing import Any
 from uuid import UUID
 
-from approvals import gated_commands
 from approvals.gates.statuses import PERMISSION_OF_STATUS
 from approvals.models import Gate
 from journal.models import Entry
@@ -186,6 +185,6 @@ def folded(effect: Effect, entries: list[Entry]) -> tuple[EffectRow, dict[int, A
             True,
             values=values,
         )
-        effect_state.fold_fact(row, attempts, fact, gated_commands.classify_observation)
+        effect_state.fold_fact(row, attempts, fact)
     effect_state.derive_state(row, attempts, 300)
     return row, attempts

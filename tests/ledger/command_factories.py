@@ -73,7 +73,6 @@ class Lane:
             attempt=attempt,
             outcome=outcome,
             external_reference=reference,
-            observe=gated_commands.classify_observation,
         )
 
     def fail(self, effect_key: str, reason: str, attempt: int = 1) -> CommandResult:
@@ -83,7 +82,6 @@ class Lane:
             effect,
             attempt=attempt,
             reason=reason,
-            observe=gated_commands.classify_observation,
         )
 
     def supersede(self, effect_key: str) -> CommandResult:
@@ -114,7 +112,7 @@ class Lane:
         effect_fact = writer.EffectFact(
             effect, self.agent.project_id, self.session.id, self.agent.id, effect_key, fact
         )
-        writer.apply_effect_facts([effect_fact], gated_commands.classify_observation)
+        writer.apply_effect_facts([effect_fact])
         return self.row(effect_key)
 
     def row(self, effect_key: str) -> Effect:

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from approvals import gated_commands
 from db.ids import derive_uuid
 from journal.order_keys import make_order_key
 from ledger.fold import effect_state
@@ -182,12 +181,7 @@ def fold_reports(
     for batch in batches:
         for report in batch:
             position += 1
-            effect_state.fold_fact(
-                effect,
-                attempts,
-                report.fact(SESSION, position),
-                gated_commands.classify_observation,
-            )
+            effect_state.fold_fact(effect, attempts, report.fact(SESSION, position))
         effect_state.derive_state(effect, attempts, DEADLINE_S)
     return effect, attempts
 

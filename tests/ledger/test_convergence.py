@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from accounts import agents, projects, repositories
 from accounts.models import Agent
-from approvals import gated_commands
 from db.ids import derive_uuid
 from journal import entries
 from journal.entries import AppendStatus, Draft, Origin
@@ -145,7 +144,7 @@ def record(tester: Agent, batch: Sequence[Said]) -> None:
             )
             for key, effect_fact in keyed_facts
         ]
-    writer.apply_effect_facts(effect_facts, gated_commands.classify_observation)
+    writer.apply_effect_facts(effect_facts)
 
 
 def open_session(tester: Agent) -> None:

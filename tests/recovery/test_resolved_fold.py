@@ -57,9 +57,7 @@ def fold_facts(*facts: Said | Fact) -> tuple[EffectRow, dict[int, AttemptRow], l
     names: list[str] = []
     for position, item in enumerate(facts, 1):
         fact = item if isinstance(item, Fact) else item.fact(SESSION, position)
-        effect_state.fold_fact(
-            effect, attempts, fact, lambda *_: effect_state.Observation("observed", "observe")
-        )
+        effect_state.fold_fact(effect, attempts, fact)
         names = effect_state.derive_state(effect, attempts, 60)
     return effect, attempts, names
 
@@ -146,9 +144,7 @@ def test_a_rejection_contradicts_a_resolution_despite_an_earlier_mark() -> None:
     for order in permutations([TIMED_OUT, REJECTED]):
         assert fold_facts(RELEASED, resolution("happened"), *order)[0].violates, order
     effect, attempts, _ = fold_facts(RELEASED, resolution("happened"), TIMED_OUT)
-    names = effect_state.fold_fact(
-        effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: effect_state.Observation("", "")
-    )
+    names = effect_state.fold_fact(effect, attempts, REJECTED.fact(SESSION, 9))
     assert names == ["rejected_after_all"]
 
 

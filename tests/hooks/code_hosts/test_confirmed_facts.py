@@ -13,7 +13,7 @@ from journal.models import Entry
 from journal.order_keys import make_order_key
 from ledger.confirmations import make_confirmation_fact
 from ledger.fold import effect_state
-from ledger.fold.effect_state import Fact, Observation
+from ledger.fold.effect_state import Fact
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.hooks.code_hosts.code_host import CodeHost
@@ -53,9 +53,7 @@ def fold_in_order(facts: tuple[Fact, ...]) -> tuple[str, str, str]:
     )
     attempts: dict[int, AttemptRow] = {}
     for fact in facts:
-        effect_state.fold_fact(
-            effect, attempts, fact, lambda *_: Observation("observed", "observe")
-        )
+        effect_state.fold_fact(effect, attempts, fact)
         violations = effect_state.derive_state(effect, attempts, 300)
         assert violations == []
     return effect.state, effect.outcome, effect.confirmed_by
