@@ -83,6 +83,12 @@ def build_name_not_found(kind: str, owner: str = "project") -> Problem:
     return Problem(404, "not_found", detail)
 
 
+def build_agent_unknown(pointer: str, or_else: str = "") -> Problem:
+    """Build the error for an agent that the project does not have; `or_else`: what else fits."""
+    detail = f"The project has no such agent. Send the name of one of its agents{or_else}."
+    return Problem(422, "agent_unknown", detail, pointer=pointer)
+
+
 def check_meta(meta: dict[str, Any]) -> None:
     """Raise problem 422 if the `meta` of one send is too large."""
     if sent_meta.is_meta_too_large(meta):

@@ -10,7 +10,7 @@ from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import DEFAULT_LIMIT, MAX_LIMIT, parse_parameters, parse_whole_number
 from api.preconditions import require_session_id
-from api.problems import Problem
+from api.problems import Problem, build_agent_unknown
 from api.reply import Reply
 from api.schemas.messages import ReportCapacity
 from db.clock import now_us
@@ -54,12 +54,7 @@ def list_capacity(call: Call) -> HttpResponse:
             .first()
         )
         if agent is None:
-            raise Problem(
-                422,
-                "agent_unknown",
-                "The project has no such agent. Send the name of one of its agents.",
-                pointer="/agent",
-            )
+            raise build_agent_unknown("/agent")
     reports = capacity.load_capacity_reports(
         call.project, session, agent, parse_whole_number(params, "limit", DEFAULT_LIMIT, MAX_LIMIT)
     )

@@ -16,7 +16,7 @@ from api.pagination import (
     parse_whole_number,
 )
 from api.preconditions import check_preconditions, lock_session_of_call, require_session_id
-from api.problems import Problem
+from api.problems import Problem, build_agent_unknown
 from api.reply import Reply
 from api.schemas.messages import ReadMessage, SendMessage
 from journal.entries import Origin
@@ -34,11 +34,7 @@ def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[st
     if fields.to != messages.SHARED_INBOX:
         recipient = Agent.objects.filter(project=call.project, name=fields.to).first()
         if recipient is None:
-            detail = (
-                "The project has no such agent. Send to one of its agents, or to"
-                f" `{messages.SHARED_INBOX}`."
-            )
-            raise Problem(422, "agent_unknown", detail, pointer="/to")
+            raise build_agent_unknown("/to", f", or `{messages.SHARED_INBOX}`")
     session = require_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
