@@ -15,10 +15,11 @@ from django.urls import reverse
 from playwright.sync_api import Browser
 from structlog.testing import capture_logs
 
-from accounts.models import SAMPLE_IDS, AgentToken, Membership, Project
+from accounts.models import SAMPLE_IDS, Agent, AgentToken, Membership, Project
 from accounts.projects import query_hidden_samples, query_samples
 from approvals.models import Exemption, Gate, Vote
 from db.clock import is_simulated, now_us
+from investigation.query import execute
 from journal import outbox
 from journal.models import Body, Entry, Outbox
 from ledger.models import Effect
@@ -26,7 +27,9 @@ from notifications import notifications
 from pages.sample.sample_project import DAYS, find_samples, load_sample
 from pages.timeline.lanes import parse_clock
 from sessions.models import ENDED, Session
+from tests.pages.linked_numbers import check_linked_numbers
 from tests.pages.people import Organization
+from tests.query.test_overview_numbers import list_numbers, read_board
 from tests.visual.pictures import open_page
 from tests.visual.sample import PageAddress
 
@@ -49,6 +52,21 @@ def check_overview_fits(browser: Browser, client: Client) -> None:
             ".paddingBottom)"
         )
     assert bottom + padding + FOOTER_PX <= 800
+
+
+def check_numbers(sample: Project, client: Client) -> None:
+    """Check that every number finds its rows, whose times are made up."""
+    agents = Agent.objects.filter(project=sample, effects__isnull=False).distinct()
+    pages = [
+        *("/", "/?view=table", "/tools/"),
+        *(reverse("agent", args=[agent.id]) for agent in agents),
+    ]
+    for url in pages:
+        assert check_linked_numbers(client.get(url).text, sample), url
+    board = read_board(client, "/?view=table")
+    for query, shown in list_numbers(board):
+        compiled = execute.compile_query(query, sample, now_us())
+        assert (query, execute.count_matches(compiled)) == (query, (shown, False))
 
 
 def read_text(client: Client, url: str) -> str:
@@ -148,6 +166,7 @@ def test_a_sample_is_loaded_marked_and_removed(
     session = Session.objects.filter(project=sample, title__contains="fails only").get()
     assert parse_clock({}, session) == "agent"
     assert parse_clock({"clock": "server"}, session) == "server"
+    check_numbers(sample, client)
     check_overview_fits(browser, client)
 
     call_command("load_sample", unless_loaded=True)
