@@ -10,16 +10,18 @@ from typing import Any, Final
 
 from django.db.models import Q
 
-from ledger.partial_indexes import HAS_BAD_OUTCOME, HAS_FAILED, IS_NOT_ACKNOWLEDGED
+from ledger.partial_indexes import HAS_BAD_OUTCOME, HAS_ERROR, HAS_FAILED, IS_NOT_ACKNOWLEDGED
 from sessions.models import Session
 from web.templatetags.gatebook import derive_shown_state
 
 __all__ = [
     "AWAITING",
+    "ENDED_IN_ERROR",
     "END_NOT_REPORTED",
     "STATES",
     "UNKNOWN",
     "end_not_reported_condition",
+    "error_condition",
     "problem_conditions",
     "shown_state_conditions",
 ]
@@ -62,6 +64,15 @@ def shown_state_conditions(state: str, now_us: int) -> list[Q]:
     ):  # Without a parameter: with one, planners underestimate the number of rows.
         return [Q(IS_NOT_ACKNOWLEDGED, HAS_FAILED) & ~Q(outcome=UNKNOWN)]
     return [_stored_state(state)]
+
+
+# Finds the effects of `error_condition`: what did not happen, and what happened with an error.
+ENDED_IN_ERROR: Final = "outcome:error state:[failed,acknowledged]"
+
+
+def error_condition() -> Q:
+    """Return the condition of effects that ended in an error, whether they happened or not."""
+    return Q(HAS_BAD_OUTCOME, HAS_ERROR, state__in=("failed", "acknowledged"))
 
 
 def end_not_reported_condition() -> Q:

@@ -242,9 +242,9 @@ class Effect(models.Model):
                 condition=Q(state="failed"),
             ),
             models.Index(  # with what the page of an agent counts by: no row is fetched
-                fields=["agent", "received_us", "tool", "outcome", "state"],
-                name="effect_failed_by_agent",
-                condition=Q(state="failed"),
+                fields=["agent", "received_us", "tool", "state"],
+                name="effect_error_by_agent",
+                condition=Q(outcome="error"),
             ),
             # Effects that may still happen or have an unknown outcome: plans look up their own
             # intent, and resume lists all that must be settled.
@@ -277,7 +277,7 @@ class Effect(models.Model):
                 condition=Q(ref_class__in=["production", "protected"]),
             ),
             models.Index(
-                fields=["project", "outcome", "opened_position", "state"],
+                fields=["project", "outcome", "opened_position", "state", "tool"],
                 name="effect_by_bad_outcome",
                 condition=Q(outcome__in=["error", "unknown"]),
             ),

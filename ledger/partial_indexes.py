@@ -47,6 +47,8 @@ IS_RETRIED: Final = _condition("attempt_count", "%(expressions)s > 1")
 RAN_WITHOUT_PERMISSION: Final = _condition("permission", "%(expressions)s = 'bypassed'")
 # effect_by_confirmation
 IS_CONFIRMED: Final = _condition("confirmed_by", "NOT (%(expressions)s = '')")
+# effect_error_by_agent
+HAS_ERROR: Final = _condition("outcome", "%(expressions)s = 'error'")
 # effect_failed_by_tool
 HAS_FAILED: Final = _condition("state", "%(expressions)s = 'failed'")
 # effect_asked_about

@@ -89,7 +89,7 @@ def load_agent_activity(agent: Agent, now: int) -> AgentActivity:
     effects = Effect.objects.filter(agent=agent.id)
     since = effects.filter(received_us__gte=activity.first_day_us)
     of_project = effects.filter(project=agent.project_id)
-    activity.failed, *_ = _count_by_day(since, display_state.shown_state_conditions("failed", now))
+    activity.failed, *_ = _count_by_day(since, [display_state.error_condition()])
     unknown = display_state.shown_state_conditions(display_state.UNKNOWN, now)
     activity.unknown, activity.all_unknown, activity.unknown_since_us = _count_by_day(
         of_project, unknown, activity.first_day_us

@@ -15,6 +15,7 @@ from approvals.gates.statuses import APPROVED_STATUSES
 from approvals.models import Gate
 from approvals.policies.rate_counters import find_position_before
 from db.whole_days import DayPeriod, find_day_start
+from display import display_state
 from investigation.query.edit import quote_if_needed
 from ledger.models import Effect, Tool
 from ledger.partial_indexes import NEEDS_PERMISSION
@@ -76,6 +77,11 @@ class ToolRow:
     is_p95_of_all: bool = True
     rule: str = ""
     is_irreversible: bool = False
+
+    @property
+    def failed_query(self) -> str:
+        """The search for the failed effects: they did not happen, or happened with an error."""
+        return f"{self.query} {display_state.ENDED_IN_ERROR}"
 
 
 @dataclass(slots=True)
@@ -172,7 +178,7 @@ def _load_figures(
         ),
         "same_time_last_week": activity.same_time_last_week,
         "failed": CountedShare(
-            failed.total(), effects.total(), f"{named} {period.text} state:failed"
+            failed.total(), effects.total(), f"{named} {period.text} {display_state.ENDED_IN_ERROR}"
         ),
         "failed_before": CountedShare(failed_before.total(), effects_before.total(), "")
         if has_before and effects_before

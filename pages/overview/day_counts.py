@@ -1,8 +1,8 @@
 """Effects of today by hour and state, and of the same weekday before. One query.
 
 Finished hours come from the counts of the job (monitoring/effect_hours.py); effects above its
-position are counted here. Nearly all effects are acknowledged, so only the others are read, by
-the partial indexes of their states; the rest of an hour is acknowledged.
+position are counted here. Nearly all effects happened without an error, so only the others are
+read, by the partial indexes of their states; the rest of an hour is done.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from db import raw_sql
+from display import display_state
 from display.urls_of_rows import build_search_url
 from monitoring.effect_hours import COUNTED_POSITION, HOUR_US, IS_OF_A_RANGE
 
@@ -33,7 +34,13 @@ class DayState(NamedTuple):
 _LAWFUL: Final = "-is:violating"
 # In the order of the stack, from below. The groups are disjoint and contain every effect.
 DAY_STATES: Final = (
-    DayState("acknowledged", f"state:acknowledged {_LAWFUL}", "done", "is-done", "ack"),
+    DayState(
+        "acknowledged",
+        f"state:acknowledged -outcome:error {_LAWFUL}",
+        "done",
+        "is-done",
+        "ack",
+    ),
     DayState(
         "compensated",
         f"state:compensated {_LAWFUL}",
@@ -60,7 +67,14 @@ DAY_STATES: Final = (
         "is-planned",
         "dash",
     ),
-    DayState("failed", f"state:failed {_LAWFUL}", "failed", "is-failed", "failed", True),
+    DayState(
+        "failed",
+        f"{display_state.ENDED_IN_ERROR} {_LAWFUL}",
+        "failed",
+        "is-failed",
+        "failed",
+        is_problem=True,
+    ),
     DayState("unknown", f"state:unknown {_LAWFUL}", "unknown", "is-unknown", "unknown", True),
     DayState("violating", "is:violating", "violation", "is-danger", "warn", True),
 )
@@ -87,10 +101,11 @@ _SQL: Final = (
     # Named one by one, so that SQLite reads them by their index and not every effect of the day.
     " AND state IN ('planned', 'dispatched', 'failed', 'compensated', 'superseded')"
     f" AND opened_position >= {_LOWEST} AND {IS_OF_A_RANGE} AND received_us >= %s GROUP BY 1, 2"
-    f" UNION ALL SELECT 'unknown', {_HOUR}, count(*) FROM ledger_effect"
-    " WHERE project_id = %s AND outcome IN ('error', 'unknown') AND outcome = 'unknown'"
+    " UNION ALL SELECT CASE WHEN outcome = 'unknown' THEN 'unknown' ELSE 'failed' END,"
+    f" {_HOUR}, count(*) FROM ledger_effect"
+    " WHERE project_id = %s AND outcome IN ('error', 'unknown')"
     f" AND state = 'acknowledged' AND NOT violates AND opened_position >= {_LOWEST}"
-    f" AND {IS_OF_A_RANGE} AND received_us >= %s GROUP BY 2"
+    f" AND {IS_OF_A_RANGE} AND received_us >= %s GROUP BY 1, 2"
     f" UNION ALL SELECT 'violating', {_HOUR}, count(*) FROM ledger_effect"
     f" WHERE project_id = %s AND violates AND opened_position >= {_LOWEST}"
     f" AND {IS_OF_A_RANGE} AND received_us >= %s GROUP BY 2"

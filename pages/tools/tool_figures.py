@@ -6,11 +6,12 @@ bound; of failed effects only those near the first day's start are fetched.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from django.db.models import Count
+from django.db.models import Count, Q
 
 from accounts.models import Project
 from approvals.policies.rate_counters import find_position_before
@@ -37,7 +38,10 @@ SELECT {n}, settled_at_us - dispatched_at_us FROM (
 
 @dataclass(slots=True)
 class ToolFigures:
-    """A tool in a period; `p95_us` is None without an answered effect."""
+    """A tool in a period; `p95_us` is None without an answered effect.
+
+    `failed` did not happen or happened with an error.
+    """
 
     name: str
     query: str
@@ -47,6 +51,11 @@ class ToolFigures:
     succeeded: int
     p95_us: int | None = None
     is_p95_of_all: bool = True
+
+    @property
+    def failed_query(self) -> str:
+        """The search for the failed calls."""
+        return f"{self.query} {display_state.ENDED_IN_ERROR}"
 
     @property
     def answered(self) -> int:
@@ -60,7 +69,7 @@ def load_tool_figures(project: Project, period: DayPeriod) -> list[ToolFigures]:
     low, high = find_position_before(since - _SLACK_US), find_position_before(since + _SLACK_US)
     days = effect_hours.load_effect_days(project.id, since)
     calls = {tool: by_day.total() for tool, by_day in days.items() if tool}
-    failed = _count_states(project.id, "failed", low, high, period)
+    failed = _count_effects(project.id, [display_state.error_condition()], low, high, period)
     unknown = _count_states(project.id, display_state.UNKNOWN, low, high, period)
     open_effects: Counter[str] = Counter()
     for state in ("planned", display_state.AWAITING, "dispatched", "superseded", "compensated"):
@@ -88,7 +97,15 @@ def load_tool_figures(project: Project, period: DayPeriod) -> list[ToolFigures]:
 def _count_states(
     project: UUID, state: str, low: int, high: int, period: DayPeriod
 ) -> Counter[str]:
-    """Count effects by tool that are shown in a state; by its partial index. One or two queries.
+    """Count effects by tool that are shown in a state. One or two queries."""
+    conditions = display_state.shown_state_conditions(state, period.now_us)
+    return _count_effects(project, conditions, low, high, period)
+
+
+def _count_effects(
+    project: UUID, conditions: Iterable[Q], low: int, high: int, period: DayPeriod
+) -> Counter[str]:
+    """Count effects by tool that meet one of disjoint conditions, each by its partial index.
 
     Above position `high` all are of the period, so their times are not read.
     """
@@ -100,7 +117,7 @@ def _count_states(
             opened_position__gt=low, opened_position__lte=high, received_us__gte=period.since_us
         ),
     )
-    for condition in display_state.shown_state_conditions(state, period.now_us):
+    for condition in conditions:
         of_parts = [
             rows.filter(condition).values_list("tool").annotate(number=Count("*")) for rows in parts
         ]
