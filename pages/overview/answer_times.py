@@ -163,6 +163,7 @@ class AnswerTimes:
             "expired": self.find_url("status:expired"),
             "pending": self.find_url("status:pending"),
             "ended_otherwise": self.find_url("status:[cancelled,changes_requested]"),
+            "shares": self.find_url("| group status | count"),
             "median": self.find_url("ruling:approved | group ruling | p50(wait), p95(wait), count"),
         }
 

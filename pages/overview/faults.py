@@ -1,4 +1,4 @@
-"""What is wrong now: one row per kind, with its number, newest case and one safe act. One query."""
+"""What is wrong now: one row per kind, with its number, newest case and one safe act."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from django.db.models import (
     BigIntegerField,
     Exists,
     F,
-    Min,
     OuterRef,
     Q,
     QuerySet,
@@ -28,21 +27,22 @@ from db.clock import now_us
 from db.jobs import JobState
 from display.display_state import UNKNOWN, shown_state_conditions
 from display.urls_of_rows import build_search_url
-from investigation.models import Alert, RepeatedOccurrence
+from investigation.alerts.alerts import RAISED
+from investigation.models import Alert, SavedQuery
 from journal.models import Entry
 from ledger import violations
 from ledger.models import Effect
-from ledger.partial_indexes import IS_OF_A_RARE_KIND, IS_REPEATED
+from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from monitoring import stuck_counts
-from monitoring.models import EffectHour
 from monitoring.stuck.rules import RULES
 from notifications import notifications
 from notifications.models import Notification
+from pages.overview.costly_loops import CostlyLoop, load_costly_loops
 from pages.overview.day_counts import DAY_US, format_minute
 
 MAX_COUNT: Final = 10_000  # as the search counts
-MIN_LOOP: Final = 3  # equal calls of a session
-MAX_LOOPS: Final = 3
+MAX_SHOWN: Final = 4  # kinds; more would not fit on one screen, and are folded
+MINUTE_US: Final = 60_000_000
 
 
 class NewestCase(NamedTuple):
@@ -82,22 +82,6 @@ class Fault:
         return min(self.count, MAX_COUNT)
 
 
-class RepeatedCall(NamedTuple):
-    """A call that a session made again and again."""
-
-    session: UUID
-    session_position: int
-    position: int  # of the latest effect
-    tool: str
-    agent: str
-    times: int
-
-    @property
-    def url(self) -> str:
-        """The search for these effects."""
-        return build_search_url(f"like:e_{self.position} session:s_{self.session_position}")
-
-
 @dataclass(slots=True)
 class Faults:
     """Everything that is wrong now, the worst kind first."""
@@ -106,7 +90,17 @@ class Faults:
     acknowledged: int = 0
     acknowledged_url: str = ""
     acknowledged_by: str = ""  # of the latest
-    loops: tuple[RepeatedCall, ...] = ()
+    loops: tuple[CostlyLoop, ...] = ()
+
+    @property
+    def shown(self) -> list[Fault]:
+        """The worst kinds; one more than MAX_SHOWN is shown too."""
+        return self.rows if len(self.rows) == MAX_SHOWN + 1 else self.rows[:MAX_SHOWN]
+
+    @property
+    def folded(self) -> list[Fault]:
+        """The kinds that are not shown at first."""
+        return self.rows[len(self.shown) :]
 
     @property
     def count(self) -> int:
@@ -115,9 +109,10 @@ class Faults:
 
 
 def load_faults(membership: Membership, jobs: Iterable[JobState], now: int) -> Faults:
-    """Load what is wrong in the project of a member. One query."""
+    """Load what is wrong in the project of a member. Two queries."""
     project = membership.project_id
     since = now - now % DAY_US - 6 * DAY_US
+    day_ago = now - now % MINUTE_US - DAY_US
     rows = _fetch_union(
         {
             "violation": _newest_effects(violations.query_unacknowledged(project)),
@@ -129,27 +124,21 @@ def load_faults(membership: Membership, jobs: Iterable[JobState], now: int) -> F
             },
             "stalled": _newest_sessions(project, now),
             "alerts": _stopped_alerts(membership),
+            "raised": _raised_alerts(membership, day_ago),
             "acknowledged": _acknowledgements(project, since),
             "notifications": _failed_notifications(project),
-        },
-        _repeated_calls(project, since),
+        }
     )
     counts: dict[str, int] = {}
     cases: dict[str, NewestCase] = {}
-    loops: list[RepeatedCall] = []
     for kind, count, *columns in rows:
         name = kind.partition(" ")[0]
         case = NewestCase(raw_sql.read_uuid(columns[0]), *columns[1:])
-        if name == "loop":
-            loops.append(
-                RepeatedCall(case.id, case.at_us, case.position, case.name, case.who, count)
-            )
-            continue
         counts[name] = counts.get(name, 0) + count
         if name not in cases or case.position > cases[name].position:
             cases[name] = case
     listed = [
-        *_list_faults(membership, counts, cases),
+        *_list_faults(membership, counts, cases, day_ago),
         *_list_jobs(jobs),
     ]
     if counts.get("notifications") and has_role(membership, "administrator"):
@@ -173,12 +162,12 @@ def load_faults(membership: Membership, jobs: Iterable[JobState], now: int) -> F
         counts.get("acknowledged", 0),
         build_search_url(f"event kind:{violations.ACKNOWLEDGED_KIND} since:{format_minute(since)}"),
         acknowledged.who if acknowledged else "",
-        tuple(loops),
+        load_costly_loops(project, since),
     )
 
 
 def _list_faults(
-    membership: Membership, counts: dict[str, int], cases: dict[str, NewestCase]
+    membership: Membership, counts: dict[str, int], cases: dict[str, NewestCase], day_ago: int
 ) -> Iterable[Fault]:
     """Yield the kinds that a query counts, the worst first."""
     may_review, may_operate = has_role(membership, "reviewer"), has_role(membership, "operator")
@@ -221,6 +210,18 @@ def _list_faults(
             words=RULES[case.name].partition(":")[0].lower(),
             act="Open board" if may_review else "",
             act_url=reverse("stuck"),
+        )
+    if case := cases.get("raised"):
+        yield Fault(
+            "raised",
+            "Alert in 24 hours" if counts["raised"] == 1 else "Alerts in 24 hours",
+            "is-awaiting",
+            "warn",
+            counts["raised"],
+            build_search_url(f"event kind:{RAISED} since:{format_minute(day_ago)}"),
+            case,
+            reverse("saved_query", args=[case.id]) if case.name else "",
+            words="" if case.name else "of another member's query",
         )
     if case := cases.get("alerts"):
         yield Fault(
@@ -267,8 +268,8 @@ class _Cases(NamedTuple):
     newest: "QuerySet[Any]"
 
 
-def _fetch_union(parts: dict[str, _Cases], loops: _Cases) -> list[Any]:
-    """Return the newest row of each part with its count, and the rows of `loops`. One query.
+def _fetch_union(parts: dict[str, _Cases]) -> list[Any]:
+    """Return the newest row of each part with its count. One query.
 
     The parts have the same columns. Django does not combine them on SQLite, where a part may have
     no order and limit of its own.
@@ -284,16 +285,14 @@ def _fetch_union(parts: dict[str, _Cases], loops: _Cases) -> list[Any]:
             f" FROM ({newest_sql}) AS newest"
         )
         parameters += [*count_values, *newest_values]
-    loops_sql, loop_values = loops.newest.query.sql_with_params()
-    texts.append(f"SELECT 'loop', repeated.* FROM ({loops_sql}) AS repeated")
     with connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(texts), [*parameters, *loop_values])
+        cursor.execute(" UNION ALL ".join(texts), parameters)
         fetched: list[Any] = cursor.fetchall()
     return fetched
 
 
 def _select_columns(rows: "QuerySet[Any]", **columns: Any) -> _Cases:
-    """Select the columns of a NewestCase; `first` is a column before them."""
+    """Select the columns of a NewestCase."""
     typed = {
         "case_id": columns["id"],
         "case_position": Cast(columns["position"], BigIntegerField()),
@@ -301,8 +300,7 @@ def _select_columns(rows: "QuerySet[Any]", **columns: Any) -> _Cases:
         "case_who": Cast(columns["who"], TextField()),
         "case_at": Cast(columns["at_us"], BigIntegerField()),
     }
-    first = {"case_count": columns["count"]} if "count" in columns else {}
-    return _Cases(rows, rows.annotate(**first, **typed).values_list(*first, *typed))
+    return _Cases(rows, rows.annotate(**typed).values_list(*typed))
 
 
 def _newest_effects(rows: "QuerySet[Effect]") -> _Cases:
@@ -344,6 +342,23 @@ def _stopped_alerts(membership: Membership) -> _Cases:
     )
 
 
+def _raised_alerts(membership: Membership, since: int) -> _Cases:
+    """Return what alerts reported. A query that this person may not open has no name."""
+    rows = Entry.objects.filter(
+        IS_OF_A_RARE_KIND, project=membership.project_id, kind=RAISED, received_us__gte=since
+    )
+    visible = Q(owner=membership.user_id) | Q(shared=True)
+    name = SavedQuery.objects.filter(visible, id=OuterRef("subject")).values("name")
+    return _select_columns(
+        rows.order_by("-position"),
+        id=F("subject"),
+        position=F("position"),
+        name=Coalesce(Subquery(name), Value("")),
+        who=Value(""),
+        at_us=F("received_us"),
+    )
+
+
 def _acknowledgements(project: UUID, since: int) -> _Cases:
     rows = Entry.objects.filter(
         IS_OF_A_RARE_KIND,
@@ -372,31 +387,4 @@ def _failed_notifications(project: UUID) -> _Cases:
         name=F("channel__kind"),
         who=F("last_error"),
         at_us=F("due_at_us"),
-    )
-
-
-def _repeated_calls(project: UUID, since: int) -> _Cases:
-    """Return the calls that a session repeated most often, each by its latest effect."""
-    calls = RepeatedOccurrence.objects.filter(IS_REPEATED, project=project, sort="call")
-    later = RepeatedOccurrence.objects.filter(
-        session=OuterRef("session"), digest=OuterRef("digest"), sort="call", nth=OuterRef("nth") + 1
-    )
-    lowest = (
-        EffectHour.objects.filter(project=project, hour_us__gte=since)
-        .order_by()
-        .values("project")
-        .annotate(lowest=Min("first_position"))
-        .values("lowest")
-    )
-    effect = Effect.objects.filter(project=project, opened_position=OuterRef("position"))
-    return _select_columns(
-        calls.filter(~Exists(later), nth__gte=MIN_LOOP, position__gte=Coalesce(lowest, 0)).order_by(
-            "-nth"
-        )[:MAX_LOOPS],
-        count=F("nth"),
-        id=F("session"),
-        position=F("position"),
-        name=Subquery(effect.values("tool")),
-        who=F("session__agent__name"),
-        at_us=F("session__opened_position"),
     )

@@ -3,8 +3,11 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
+from typing import Any
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
@@ -24,6 +27,9 @@ from journal import outbox
 from journal.models import Body, Entry, Outbox
 from ledger.models import Effect
 from notifications import notifications
+from pages.overview import data
+from pages.overview.faults import Faults, load_faults
+from pages.overview.live_sessions import LiveSession, LiveSessions, load_live_sessions
 from pages.sample.sample_project import DAYS, find_samples, load_sample
 from pages.timeline.lanes import parse_clock
 from sessions.models import ENDED, Session
@@ -36,6 +42,44 @@ from tests.visual.sample import PageAddress
 pytestmark = pytest.mark.django_db
 DAY_US = 86_400_000_000
 FOOTER_PX = 46  # of two lines: the ages of all jobs, and the version
+
+
+def check_crowded_overview_fits(
+    browser: Browser, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check the overview with five requests, every kind of problem and five live sessions."""
+
+    def load_every_kind(membership: Membership, *arguments: Any) -> Faults:
+        faults = load_faults(membership, *arguments)
+        kinds = ("unknown", "stalled", "raised", "alerts", "seal", "jobs")
+        more = [replace(faults.rows[0], kind=kind, style="is-awaiting") for kind in kinds]
+        return replace(faults, rows=[*faults.rows, *more][:7])
+
+    def load_five_sessions(project: UUID, now: int) -> LiveSessions:
+        session = Session.objects.filter(project=project).latest("opened_position")
+        row = LiveSession(
+            session.id,
+            1,
+            "Round fares",
+            "code-fixer",
+            "running",
+            "",
+            now,
+            0,
+            "test.run",
+            "",
+            [3, 9],
+        )
+        return replace(load_live_sessions(project, now), rows=[row] * 5)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(data, "load_faults", load_every_kind)
+        patched.setattr(data, "load_live_sessions", load_five_sessions)
+        board = read_board(client)
+        assert board.count('class="live-ago"') == 5
+        assert board.count('class="due') >= 5
+        assert "3 more kinds" in board
+        check_overview_fits(browser, client)
 
 
 def check_overview_fits(browser: Browser, client: Client) -> None:
@@ -56,6 +100,7 @@ def check_overview_fits(browser: Browser, client: Client) -> None:
 
 def check_numbers(sample: Project, client: Client) -> None:
     """Check that every number finds its rows, whose times are made up."""
+    call_command("update_search_index", verbosity=0)
     agents = Agent.objects.filter(project=sample, effects__isnull=False).distinct()
     pages = [
         *("/", "/?view=table", "/tools/"),
@@ -64,6 +109,8 @@ def check_numbers(sample: Project, client: Client) -> None:
     for url in pages:
         assert check_linked_numbers(client.get(url).text, sample), url
     board = read_board(client, "/?view=table")
+    loop = " ".join(re.sub(r"<[^>]+>", "", board.partition('class="loops"')[2]).split())
+    assert "12 × test.run by code-fixer" in loop.replace("\u202f", " ")
     for query, shown in list_numbers(board):
         compiled = execute.compile_query(query, sample, now_us())
         assert (query, execute.count_matches(compiled)) == (query, (shown, False))
@@ -121,7 +168,7 @@ def check_stories(sample: Project, client: Client) -> None:
 
 @pytest.mark.browser
 def test_a_sample_is_loaded_marked_and_removed(
-    organization: Organization, browser: Browser
+    organization: Organization, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = now_us()
     person = User.objects.get(username="administrator")
@@ -168,6 +215,7 @@ def test_a_sample_is_loaded_marked_and_removed(
     assert parse_clock({"clock": "server"}, session) == "server"
     check_numbers(sample, client)
     check_overview_fits(browser, client)
+    check_crowded_overview_fits(browser, client, monkeypatch)
 
     call_command("load_sample", unless_loaded=True)
     client.post(reverse("remove_sample"), {"do": "remove"})

@@ -26,12 +26,15 @@ from journal.models import Entry, Outbox
 from ledger.models import Effect
 from notifications import channels
 from notifications.models import Notification, NotificationChannel
+from pages.overview.day_counts import DAY_US, format_minute
+from pages.overview.faults import MINUTE_US
 from tests.api.api_client import Caller
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.notification_helpers import Killed, tick
 from tests.pages.people import Organization
 from tests.pages.sample_data import connect_agent
+from tests.query.test_overview_numbers import list_numbers, read_board
 from tests.query.test_repeats import complete_effect
 
 pytestmark = pytest.mark.django_db
@@ -157,6 +160,17 @@ def test_a_new_match_notifies_its_owner_once_and_old_matches_never(
     )
     assert f"1 new effect, {handle(new)}" in " ".join(page.split())
     assert "asof%3A%23" in page
+
+    # The overview counts it; only who may open the query reads its name.
+    query = (
+        f"event kind:alert.raised since:{format_minute(now_us() // MINUTE_US * MINUTE_US - DAY_US)}"
+    )
+    for role, name in (("operator", "Watched"), ("viewer", "of another member's query")):
+        board = read_board(organization.client(role))
+        assert dict(list_numbers(board))[query] == 1
+        assert name in board
+    compiled = execute.compile_query(query, organization.project, now_us())
+    assert execute.count_matches(compiled) == (1, False)
 
     off = {"do": "off"}
     url = reverse("saved_query_alerts", args=[saved.pk])

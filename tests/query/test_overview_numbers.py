@@ -99,6 +99,15 @@ def test_the_median_is_the_one_that_its_query_computes(scenario: Scenario) -> No
     assert shown == elapsed(median_us)
 
 
+def test_every_figure_of_the_approvals_is_a_link(scenario: Scenario) -> None:
+    board = read_board(scenario.inbox.organization.client("viewer"))
+    figures = board.partition('<dl class="figures">')[2].partition("</dl>")[0]
+    linked = LINK.sub("", figures)
+    assert len(LINK.findall(figures)) >= 8
+    # A share also says of how many, which the header links.
+    assert not re.search(r"(?<!of )\b\d", re.sub(r"<[^>]+>|\s+", " ", linked))
+
+
 def test_the_overview_reads_and_polls_cheaply(scenario: Scenario) -> None:
     client = scenario.inbox.organization.client("reviewer")
     read_board(client)
