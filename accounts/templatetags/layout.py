@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from django import template
 from django.conf import settings
+from django.template import Context
 from django.template.loader import get_template
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from accounts.access import has_role
@@ -128,6 +130,18 @@ def waiting_first(context: dict[str, Any]) -> str:
     """Return the number of pending requests as a title prefix; empty for none."""
     waiting = load_project_status(context["request"]).waiting
     return f"({waiting}) " if waiting else ""
+
+
+@register.simple_tag(takes_context=True)
+def person_link(context: Context, user_id: int | None, name: str) -> str:
+    """Return a person's name; for those who may read it, as a link to all answers of the person.
+
+    Operators may, and everybody the own answers.
+    """
+    member = context["request"].membership
+    if user_id is None or not (member.user_id == user_id or has_role(member, "operator")):
+        return name
+    return format_html('<a href="{}">{}</a>', reverse("reviewer", args=[user_id]), name)
 
 
 @register.inclusion_tag("_project_banner.html", takes_context=True)

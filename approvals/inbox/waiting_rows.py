@@ -31,6 +31,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     },
     **{name: F(name) for name in ("requested_at_us", "decide_by_us", "session_id")},
     "gate": F("id"),
+    "agent": F("agent_id"),
     "agent_name": F("agent__name"),
     "whom": Coalesce("requester__username", "session_owner__username"),
     "session_position": F("session__opened_position"),

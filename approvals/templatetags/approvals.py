@@ -12,6 +12,7 @@ from django.template import Context
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from accounts.templatetags.layout import person_link
 from approvals import labels
 from approvals.checks.check_results import CheckResult, Compared
 from approvals.confirmation import FOR_THIS
@@ -350,11 +351,11 @@ _VOTE_STATES: Final = {  # answer -> class, shape in the sprite, text
 }
 
 
-@register.filter
-def vote_state(vote: Vote) -> SafeString:
+@register.simple_tag(takes_context=True)
+def vote_state(context: Context, vote: Vote) -> SafeString:
     """Render who gave which answer, with its shape and colour."""
     colour, shape, text = _VOTE_STATES[vote.answer]
-    name = vote.user.get_username()
+    name = person_link(context, vote.user_id, vote.user.get_username())
     return format_markup('<span class="state {}">{}{} {}</span>', colour, mark(shape), name, text)
 
 

@@ -250,7 +250,7 @@ ALL_QUESTIONS: Final = (*AUDIT_QUESTIONS, *INCIDENT_QUESTIONS)
 STARTING_POINTS: Final = (
     ("Something was done twice", 18),
     ("It ran without permission", 7),
-    ("Nobody was asked for approval", 20),
+    ("It ran without being held", 20),
     ("An exemption was used after its end", 10),
     ("A session looped", 19),
     ("A reviewer approved too fast", 9),

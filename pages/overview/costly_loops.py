@@ -12,8 +12,8 @@ TIMED_CALLS: Final = 100  # the latest of a loop, whose durations are added
 _CANDIDATES: Final = 6  # those with most calls, of which the costliest are shown
 # An effect that only reads has the sort 'read': most loops run tests or read files.
 _SQL: Final = f"""
-SELECT loop.session_id, agent_session.opened_position, loop.position, effect.tool, agent.name,
-  loop.nth, (
+SELECT loop.session_id, agent_session.opened_position, loop.position, effect.tool, agent.id,
+  agent.name, loop.nth, (
     SELECT sum(latest.took) FROM (
       SELECT called.settled_at_us - called.dispatched_at_us AS took
       FROM investigation_repeatedoccurrence same
@@ -47,6 +47,7 @@ class CostlyLoop(NamedTuple):
     session_position: int
     position: int  # of the latest effect
     tool: str
+    agent_id: UUID
     agent: str
     times: int
     took_us: int | None  # of the latest TIMED_CALLS calls together
@@ -72,11 +73,12 @@ def load_costly_loops(project: UUID, since: int) -> tuple[CostlyLoop, ...]:
             session_position,
             position,
             tool,
+            raw_sql.read_uuid(agent_id),
             agent,
             times,
             None if took_us is None else int(took_us),  # a sum is a Decimal on PostgreSQL
         )
-        for session, session_position, position, tool, agent, times, took_us in rows
+        for session, session_position, position, tool, agent_id, agent, times, took_us in rows
     ]
     loops.sort(key=lambda loop: (-(loop.took_us or 0), -loop.times, -loop.position))
     return tuple(loops[:MAX_SHOWN])

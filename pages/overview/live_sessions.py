@@ -39,7 +39,8 @@ WITH live AS (
   FROM live
 )
 SELECT live.id, live.opened_position, live.title, live.key, live.status, live.waiting_on,
-  live.seen_at_us, live.of_all, agent.name, facts.waits, e.tool || ' ' || e.resource, e.state,
+  live.seen_at_us, live.of_all, live.agent_id, agent.name, facts.waits,
+  e.tool || ' ' || e.resource, e.state,
   beats.minute
 FROM live JOIN facts ON facts.id = live.id JOIN accounts_agent agent ON agent.id = live.agent_id
 LEFT JOIN ledger_effect e ON e.session_id = live.id AND e.opened_position = facts.last
@@ -55,6 +56,7 @@ class LiveSession:
     id: UUID
     position: int
     name: str
+    agent_id: UUID
     agent: str
     status: str
     waiting_on: str
@@ -113,14 +115,15 @@ def load_live_sessions(project: UUID, now: int) -> LiveSessions:
     sessions: dict[Any, LiveSession] = {}
     count = 0
     for row in raw_sql.fetch_rows(_SQL, parameters):
-        (raw_id, position, title, key, status, waiting_on, seen_us, count, agent) = row[:9]
-        waits, last, last_state, minute = row[9:]
+        (raw_id, position, title, key, status, waiting_on, seen_us, count, agent_id) = row[:9]
+        agent, waits, last, last_state, minute = row[9:]
         live = sessions.setdefault(
             raw_id,
             LiveSession(
                 raw_sql.read_uuid(raw_id),
                 position,
                 title or key,
+                raw_sql.read_uuid(agent_id),
                 agent,
                 status,
                 waiting_on,

@@ -111,6 +111,7 @@ class PersonAct:
     quote: str = ""  # a person's words
     handle: str = ""  # what it is about, if that is not the page itself
     url: str = ""
+    person: int | None = None  # the account, if it was a person
 
 
 @dataclass(slots=True)
@@ -255,7 +256,8 @@ def _describe_entries(
     """Return an act for each entry; `page` is what the page shows, and needs no link."""
     facts = {entry.position: _read_facts(entry) for entry in entries}
     assignees = {fact["to"] for fact in facts.values() if fact.get("to")}
-    names = _load_names({entry.actor for entry in entries if entry.actor} | assignees)
+    people = _load_people({entry.actor for entry in entries if entry.actor} | assignees)
+    names = {pseudonym: user.get_username() for pseudonym, user in people.items()}
     quotes = _load_quotes(entries)
     gate_rows = {gate.id: gate for gate in gates}
 
@@ -275,6 +277,7 @@ def _describe_entries(
             detail,
             quotes.get(entry.position, ""),
             *(("", "") if is_page else subject),
+            people[entry.actor].pk if entry.actor in people else None,
         )
 
     return [describe(entry) for entry in entries]
@@ -365,9 +368,9 @@ def _describe_unnamed(actor: str) -> str:
     return f"a person without a name here ({actor})" if actor.startswith("p_") else ""
 
 
-def _load_names(pseudonyms: set[str]) -> dict[str, str]:
+def _load_people(pseudonyms: set[str]) -> dict[str, User]:
     people = User.objects.filter(person__pseudonym__in=pseudonyms).select_related("person")
-    return {user.person.pseudonym: user.get_username() for user in people} if pseudonyms else {}
+    return {user.person.pseudonym: user for user in people} if pseudonyms else {}
 
 
 def _load_quotes(entries: Iterable[Entry]) -> dict[int, str]:

@@ -45,6 +45,14 @@ def test_a_person_operators_and_administrators_read_answers_that_link_to_request
     page = readers["operator"].text
     assert reverse("gate", args=[gate.id]) in page
     assert "In this period of work" in page
+    for url in (
+        reverse("gate", args=[gate.id]),
+        reverse("gate_people", args=[gate.id]),
+        reverse("session_people", args=[gate.session_id]),
+    ):
+        pages = {role: inbox.organization.client(role).get(url).text for role in readers}
+        linked = {role: f'href="{path}"' in page for role, page in pages.items()}
+        assert linked == {role: status == 200 for role, status in statuses.items()}, url
     neighbour = inbox.organization.neighbour.user.pk
     assert (
         inbox.organization.client("administrator").get(f"/people/{neighbour}/").status_code == 404

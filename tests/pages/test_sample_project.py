@@ -61,6 +61,7 @@ def check_crowded_overview_fits(
             session.id,
             1,
             "Round fares",
+            session.agent_id,
             "code-fixer",
             "running",
             "",

@@ -46,6 +46,10 @@ def test_a_session_that_waits_for_approval_names_its_requests_first(
     assert counted.count('data-label="Effect"') == 2  # the number links to these rows
     assert "Review 2 requests" in statement
     assert "Review 2 requests" not in read_page(organization, url, "viewer")
+    resume = reverse("session_resume", args=[planned[0]["session"]])
+    page = organization.client("reviewer").get(resume).text
+    title = words_of(page.partition("<title>")[2].partition("</title>")[0])
+    assert f"{inbox.gate(planned[0]).session} waits for 2 approvals" in title
     # The effects are drawn before the table and the details.
     page = read_page(organization, url)
     places = [page.index(f'id="{name}"') for name in ("resume", "lanes", "timeline", "details")]

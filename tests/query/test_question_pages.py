@@ -150,6 +150,9 @@ def test_runs_in_observe_mode_are_found_without_a_violation(
     assert agent.report([{"id": new_key(), **fact} for fact in facts]).status_code == 200
     client = organization.client("viewer")
     page = client.get("/search/").content.decode()
+    questions = client.get("/search/questions/").text
+    assert "It ran without being held" in questions
+    assert "Nobody was asked" not in questions
     (link,) = re.findall(r'href="([^"]+)">See what the rules would have blocked</a>', page)
     listing = client.get(link, follow=True).content.decode()
     assert "<b>2 effects</b>" in listing
