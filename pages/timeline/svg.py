@@ -53,6 +53,9 @@ RANGES: Final = {"": "Whole session", "crash": "Around the crash", "hour": "Last
 RANGE_US: Final = 900 * US  # before and after the crash
 HOUR_US: Final = 3_600 * US
 MAP_TRACKS: Final = 5
+# The map is labelled for two least widths in pixels; static/lanes.css shows one of them.
+MAP_WIDTHS: Final = {"for-wide": 560, "for-narrow": 200}
+LABEL_DISTANCE: Final = 8  # pixels between two labels of the map
 _SHAPES: Final[dict[str, tuple[str, str]]] = {  # step -> class and shape
     "planned": ("is-planned", "planned"),
     "awaiting": ("is-awaiting", "awaiting"),
@@ -612,16 +615,11 @@ def _draw_overview(
     starts, ends = min(starts, starts_us), max(ends, ends_us)
     whole = Axis([AxisSpan(starts, ends, 0, 100)])
     canvas = _Canvas(whole)
-    labels: list[tuple[float, str]] = []
     for span in axis.spans:
-        left, right = whole.x(span.starts_us), whole.x(span.ends_us)
-        width = round(max(right - left, 0.3), 2)
         if not span.cut_us:
+            left, right = whole.x(span.starts_us), whole.x(span.ends_us)
             form = '<rect class="window" x="{}%" width="{}%" y="1" height="24"/>'
-            canvas.add(form, left, width)
-        elif width > whole.per_cent(CHARACTER * 34):
-            words = f"{elapsed(span.cut_us)} without activity, cut out above"
-            labels.append((round((left + right) / 2, 2), words))
+            canvas.add(form, left, round(max(right - left, 0.3), 2))
     drawn: dict[tuple[int, str], float] = {}
     for number, bar in enumerate(lanes.bars):
         left = whole.x(bar.starts_us)
@@ -638,19 +636,34 @@ def _draw_overview(
             continue
         drawn[y, css] = left
         canvas.add(form, css_kind, css, extra, left, round(max(right - left, 0.4), 2), y)
-    for middle, words in labels:
-        form = '<text class="dim" x="{}%" y="37" text-anchor="middle">{}</text>'
-        canvas.add(form, middle, words)
     if crash_us is not None:
         x = whole.x(crash_us)
         canvas.add('<line class="crash-line" x1="{}%" x2="{}%" y1="1" y2="25"/>', x, x)
-    for tick in axis_ticks(whole):
-        room = whole.per_cent(CHARACTER * len(tick.label) / 2 + 2)
-        is_free = all(
-            abs(tick.x - middle) > room + whole.per_cent(CHARACTER * len(words) / 2)
-            for middle, words in labels
-        )
-        if is_free and room < tick.x < 100 - room:
-            form = '<text class="dim" x="{}%" y="37" text-anchor="middle">{}</text>'
-            canvas.add(form, tick.x, tick.label)
+    for css, width in MAP_WIDTHS.items():
+        canvas.add('<g class="{}">', css)
+        _draw_map_labels(canvas, Axis(whole.spans, width=width), axis.gaps)
+        canvas.parts.append("</g>")
     return SafeString("".join(canvas.parts))
+
+
+def _draw_map_labels(canvas: _Canvas, whole: Axis, gaps: Sequence[AxisSpan]) -> None:
+    """Draw the words of gaps, then the hours that touch none of them, for one width."""
+    taken: list[tuple[float, float]] = []
+    form = '<text class="dim" x="{}%" y="37" text-anchor="middle">{}</text>'
+    for gap in gaps:
+        left, right = whole.x(gap.starts_us), whole.x(gap.ends_us)
+        length = elapsed(gap.cut_us)
+        for words in (f"{length} without activity, cut out above", f"{length} cut out"):
+            room = whole.per_cent(CHARACTER * len(words))
+            if room < right - left:
+                middle = round((left + right) / 2, 2)
+                canvas.add(form, middle, words)
+                taken.append((middle - room / 2, middle + room / 2))
+                break
+    for tick in axis_ticks(whole):
+        room = whole.per_cent(CHARACTER * len(tick.label) / 2)
+        space = whole.per_cent(LABEL_DISTANCE)
+        low, high = tick.x - room - space, tick.x + room + space
+        is_free = all(high < begins or ends < low for begins, ends in taken)
+        if is_free and room < tick.x < 100 - room:
+            canvas.add(form, tick.x, tick.label)

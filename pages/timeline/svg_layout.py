@@ -75,10 +75,14 @@ class AxisSpan:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The time range of the drawing, in spans of one scale with gaps between them."""
+    """The time range of the drawing, in spans of one scale with gaps between them.
+
+    `width` is the least width of the drawing in pixels.
+    """
 
     spans: Sequence[AxisSpan]
     zoom: int = 1
+    width: int = WIDTH
 
     @property
     def starts_us(self) -> int:
@@ -103,11 +107,11 @@ class Axis:
 
     def pixels(self, at_us: int) -> float:
         """Return the place of a moment in pixels, if the drawing has its least width."""
-        return self.x(at_us) / 100 * WIDTH * self.zoom
+        return self.x(at_us) / 100 * self.width * self.zoom
 
     def per_cent(self, pixels: float) -> float:
         """Return pixels of the least width as per cent."""
-        return round(pixels * 100 / (WIDTH * self.zoom), 2)
+        return round(pixels * 100 / (self.width * self.zoom), 2)
 
 
 def build_axis(
