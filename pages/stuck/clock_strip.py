@@ -1,7 +1,8 @@
 """Draw the cases of the stuck board as clocks: a lane per cause on one axis of time.
 
-The axis is logarithmic: minutes and days fit on it. x in per cent, y in pixels, no viewBox. The
-table below has the same figures.
+The axis is logarithmic: minutes and days fit on it. x in per cent, y in pixels, no viewBox. Each
+lane is a drawing of its own, so that its name can be above it on narrow pages. The table below has
+the same figures.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from web.templatetags.gatebook import elapsed
 from web.untrusted_text import format_markup
 
 LANE: Final = 30  # pixels
-_TOP: Final = 18
+_MIDDLE: Final = LANE // 2
 _SECOND: Final = 1_000_000
 _TICKS: Final = (
     (60, "1 min"),
@@ -34,19 +35,20 @@ _HALF: Final = "4.5"
 
 @dataclass(frozen=True, slots=True)
 class ClockLane:
-    """A cause with the number of its cases."""
+    """A cause with the number of its cases, and the drawing of those that are shown."""
 
     cause: Cause
     count: int
+    inner: SafeString
 
 
 @dataclass(frozen=True, slots=True)
 class ClockStrip:
-    """The drawing, and the lanes that its names stand beside."""
+    """The lanes, and the labels of the axis above them."""
 
     lanes: list[ClockLane]
-    inner: SafeString
-    height: int
+    axis: SafeString
+    lane_height: int = LANE
 
 
 def draw_clock_strip(groups: Sequence[CauseGroup], now: int) -> ClockStrip | None:
@@ -55,30 +57,31 @@ def draw_clock_strip(groups: Sequence[CauseGroup], now: int) -> ClockStrip | Non
         return None
     oldest = max(row.reason.measure_age(now) for group in groups for row in group.rows)
     longest_s = max(oldest / _SECOND * 1.15, 3600.0)
-    parts = []
-    height = _TOP + LANE * len(groups)
-    for seconds, word in _TICKS:
-        if seconds <= longest_s:
-            x = _place(seconds * _SECOND, longest_s)
-            parts.append(
-                format_markup(
-                    '<line class="grid" x1="{0}" x2="{0}" y1="14" y2="{1}"/>'
-                    '<text class="dim" x="{0}" y="9" text-anchor="middle">{2}</text>',
-                    x,
-                    str(height),
-                    word,
-                )
-            )
-    for number, group in enumerate(groups):
-        middle = _TOP + LANE * number + LANE // 2
-        line = '<line class="grid" x1="0" x2="100%" y1="{0}" y2="{0}"/>'
-        parts.append(format_markup(line, str(middle)))
-        parts += [_draw_case(row, group.cause, middle, now, longest_s) for row in group.rows]
-    lanes = [ClockLane(group.cause, group.count) for group in groups]
-    return ClockStrip(lanes, SafeString("".join(parts)), height)
+    ticks = [
+        (_place(seconds * _SECOND, longest_s), word)
+        for seconds, word in _TICKS
+        if seconds <= longest_s
+    ]
+    form = '<text class="dim" x="{}" y="9" text-anchor="middle">{}</text>'
+    axis = SafeString("".join(format_markup(form, x, word) for x, word in ticks))
+    grid = _draw_grid([x for x, _ in ticks])
+    lanes = []
+    for group in groups:
+        cases = [_draw_case(row, group.cause, now, longest_s) for row in group.rows]
+        lanes.append(ClockLane(group.cause, group.count, SafeString("".join([grid, *cases]))))
+    return ClockStrip(lanes, axis)
 
 
-def _draw_case(row: StuckRow, cause: Cause, middle: int, now: int, longest_s: float) -> SafeString:
+def _draw_grid(ticks: Sequence[str]) -> SafeString:
+    """Draw the line of a lane and its ticks."""
+    form = '<line class="grid" x1="0" x2="100%" y1="{0}" y2="{0}"/>'
+    parts = [format_markup(form, str(_MIDDLE))]
+    form = '<line class="grid" x1="{0}" x2="{0}" y1="0" y2="{1}"/>'
+    parts += [format_markup(form, x, str(LANE)) for x in ticks]
+    return SafeString("".join(parts))
+
+
+def _draw_case(row: StuckRow, cause: Cause, now: int, longest_s: float) -> SafeString:
     """Draw a case: a bar from its threshold to its age, a tick where it was found."""
     age, threshold = row.reason.measure_age(now), row.reason.threshold_us
     end, start = _percent(age, longest_s), _percent(max(threshold, _SECOND), longest_s)
@@ -87,7 +90,7 @@ def _draw_case(row: StuckRow, cause: Cause, middle: int, now: int, longest_s: fl
         format_markup(
             '<rect class="over" x="{}%" y="{}" width="{}%" height="5"/>',
             f"{min(start, end):.2f}",
-            f"{middle - 2.5}",
+            f"{_MIDDLE - 2.5}",
             f"{max(end - start, 0.3):.2f}",
         )
     ]
@@ -97,13 +100,13 @@ def _draw_case(row: StuckRow, cause: Cause, middle: int, now: int, longest_s: fl
             format_markup(
                 '<line class="found" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>',
                 x,
-                str(middle - 7),
-                str(middle + 7),
+                str(_MIDDLE - 7),
+                str(_MIDDLE + 7),
             )
         )
     marks.append(
         format_markup(
-            '<circle class="fill" cx="{}%" cy="{}" r="{}"/>', f"{end:.2f}", str(middle), _HALF
+            '<circle class="fill" cx="{}%" cy="{}" r="{}"/>', f"{end:.2f}", str(_MIDDLE), _HALF
         )
     )
     words = f"{row.reason.name or row.session or ''}: {elapsed(age)}"

@@ -1,16 +1,24 @@
 """Charts in a browser: labels that do not overlap, fills without colour, tables, touch."""
 
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Page
 
+from monitoring.stuck.board import CAUSES, Cause, CauseGroup, StuckRow
+from monitoring.stuck.rules import RuleResult
+from pages.stuck.clock_strip import draw_clock_strip
 from pages.timeline.bars import Bar, SessionEvent, Step, TimelineWindow
 from pages.timeline.svg import draw_timeline
-from tests.pages.drawn_labels import find_overlaps, read_labels, show_drawing
+from tests.pages.drawn_labels import WIDTHS, find_overlaps, read_labels, show_drawing
+from web.templatetags.gatebook import elapsed
 
 pytestmark = [pytest.mark.browser, pytest.mark.once]
-MINUTE = 60_000_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
 
 
 def draw_bar(number: int, *minutes: int) -> Bar:
@@ -46,3 +54,61 @@ def test_the_words_of_a_gap_lie_on_no_hour_of_the_map(browser_page: Page, gap_ho
         labels = read_labels(browser_page, ".minimap")
         assert any(label[0].isdigit() and ":" in label for label in labels), labels
         assert any("cut out" in label for label in labels) or width == 366, labels
+
+
+def build_case(cause: Cause, waited_us: int, threshold_us: int, now: int) -> StuckRow:
+    """Return an effect that is stuck since its threshold, found 10 minutes later."""
+    began = now - waited_us
+    reason = RuleResult(
+        *(cause.rule, uuid4(), "effect", 1, began + threshold_us, []),
+        name="e_12 git.push",
+        began_us=began,
+    )
+    found_us = began + threshold_us + 10 * MINUTE
+    return StuckRow(reason, None, cause.key, found_us=found_us)
+
+
+@pytest.mark.parametrize("oldest", [50 * MINUTE, 5 * HOUR, 3 * DAY, 40 * DAY])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_clocks_of_stuck_cases_are_drawn_on_one_axis(
+    browser_page: Page, width: int, oldest: int
+) -> None:
+    now = 1_800_000_000 * SECOND
+    ages = (oldest, 45 * MINUTE)
+    groups = [
+        CauseGroup(
+            cause, [build_case(cause, age, 30 * MINUTE, now) for age in ages], 2, now - oldest
+        )
+        for cause in CAUSES[:3]
+    ]
+    context = {"strip": draw_clock_strip(groups, now)}
+    show_drawing(browser_page, "pages/stuck/_strip.html", context, width, "pictures")
+    assert find_overlaps(browser_page, ".clocks") == []
+    assert "1 min" in read_labels(browser_page, ".clocks")
+    names = browser_page.locator(".clocks > p")
+    lanes = browser_page.locator(".clocks > svg:not(.clock-axis)")
+    assert names.count() == lanes.count() == 3
+    for number in range(3):
+        name, lane = names.nth(number).bounding_box(), lanes.nth(number).bounding_box()
+        assert name
+        assert lane
+        if width > 600:
+            assert name["x"] + name["width"] < lane["x"]
+        else:
+            assert name["y"] + name["height"] <= lane["y"]
+            assert lane["width"] == width
+    # Of two cases, the longer one ends further right; each is a link with its age.
+    drawn = lanes.first.locator("a")
+    ends = [drawn.nth(n).locator("circle").bounding_box() for n in range(2)]
+    assert ends[0]
+    assert ends[1]
+    assert ends[0]["x"] > ends[1]["x"]
+    for number, row in enumerate(groups[0].rows):
+        case = drawn.nth(number)
+        assert case.get_attribute("href") == f"/effects/{row.reason.subject}/"
+        words = f"e_12 git.push: {elapsed(ages[number])}, threshold 30 min"
+        assert case.locator("title").text_content() == words
+        bar, tick = case.locator(".over").bounding_box(), case.locator(".found").bounding_box()
+        assert bar
+        assert tick
+        assert bar["x"] < tick["x"] < bar["x"] + bar["width"]
