@@ -12,16 +12,16 @@ from web.untrusted_text import format_markup
 
 register = template.Library()
 _BASE: Final = 70  # y of the axis, in pixels
-_TALL: Final = 48
+_TALL: Final = 42
+_LETTER: Final = 6.2  # approximate width of a letter, pixels
+_LEAST_WIDTH: Final = 290  # of the drawing, pixels
 _BAR: Final = (
     '<a href="/search/?q={}" tabindex="-1"><title>{}</title>'
     '<rect class="touch" x="{}%" y="14" width="{}%" height="58"/>'
     '<rect class="fill is-accent" x="{}%" y="{}" width="{}%" height="{}"/></a>'
 )
-_MARK: Final = (
-    '<line class="limit" x1="{0}%" x2="{0}%" y1="{1}" y2="70"/>'
-    '<text x="{0}%" y="{2}" text-anchor="{3}">{4}</text>'
-)
+_LINE: Final = '<line class="limit" x1="{0}%" x2="{0}%" y1="{1}" y2="70"/>'
+_WORDS: Final = '<text class="plated" x="{}%" y="{}" dx="{}" text-anchor="{}">{}</text>'
 
 
 @register.simple_tag
@@ -50,16 +50,28 @@ def draw_waits(waits: WaitDistribution) -> SafeString:
         anchor = "start" if number == 0 else "middle"
         parts.append(
             format_markup(
-                '<text class="dim" x="{}%" y="84" text-anchor="{}">{}</text>',
+                '<text class="dim{}" x="{}%" y="84" text-anchor="{}">{}</text>',
+                " is-second" if number % 2 else "",
                 f"{left:.2f}",
                 anchor,
                 bar.label if number else "0",
             )
         )
-    for us, name, y in ((waits.median_us, "median", 10), (waits.p95_us, "p95", 22)):
+    return SafeString("".join([*parts, *_draw_quantiles(waits, wide)]))
+
+
+def _draw_quantiles(waits: WaitDistribution, wide: float) -> list[SafeString]:
+    """Draw median and p95: their lines, then their words, which cover lines behind them.
+
+    Words are left of their line if they fit there: then the line of the p95 crosses no word.
+    """
+    lines, words = [], []
+    for us, name, y in ((waits.p95_us, "p95", 10), (waits.median_us, "median", 24)):
         if us is not None:
             at = (find_bar(us) + 0.5) * wide
-            words = f"{name} {elapsed(us)}"
-            side = "end" if at > 60 else "start"
-            parts.append(format_markup(_MARK, f"{at:.2f}", str(y + 2), str(y), side, words))
-    return SafeString("".join(parts))
+            text = f"{name} {elapsed(us)}"
+            is_left = at > 100 * (_LETTER * len(text) + 8) / _LEAST_WIDTH
+            side, space = ("end", "-4") if is_left else ("start", "4")
+            lines.append(format_markup(_LINE, f"{at:.2f}", str(y - 8)))
+            words.append(format_markup(_WORDS, f"{at:.2f}", str(y), space, side, text))
+    return [*lines, *words]

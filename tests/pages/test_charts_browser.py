@@ -6,12 +6,13 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Page
 
+from approvals.waiting_times import WaitBar, WaitDistribution
 from monitoring.stuck.board import CAUSES, Cause, CauseGroup, StuckRow
 from monitoring.stuck.rules import RuleResult
 from pages.stuck.clock_strip import draw_clock_strip
 from pages.timeline.bars import Bar, SessionEvent, Step, TimelineWindow
 from pages.timeline.svg import draw_timeline
-from tests.pages.drawn_labels import WIDTHS, find_overlaps, read_labels, show_drawing
+from tests.pages.drawn_labels import SPACE_PX, WIDTHS, find_overlaps, read_labels, show_drawing
 from web.templatetags.gatebook import elapsed
 
 pytestmark = [pytest.mark.browser, pytest.mark.once]
@@ -112,3 +113,48 @@ def test_the_clocks_of_stuck_cases_are_drawn_on_one_axis(
         assert bar
         assert tick
         assert bar["x"] < tick["x"] < bar["x"] + bar["width"]
+
+
+PLATE_PX = 4  # how far a plate reaches below its word
+# Of a line that ends in a word, or begins there, the word is on a plate.
+CROSSED_WORDS = """() => [...document.querySelectorAll(".is-waits text")].filter((word) => {
+  const box = word.getBoundingClientRect(), style = getComputedStyle(word);
+  return word.checkVisibility()
+    && [...document.querySelectorAll(".is-waits .limit")].some((line) => {
+      const across = line.getBoundingClientRect();
+      const isBehind = line.compareDocumentPosition(word) & Node.DOCUMENT_POSITION_FOLLOWING
+        && style.paintOrder.startsWith("stroke") && parseFloat(style.strokeWidth) >= 4;
+      return !isBehind && across.left > box.left && across.left < box.right
+        && across.bottom > box.top && across.top < box.bottom;
+    });
+}).map((word) => word.textContent)"""
+
+
+@pytest.mark.parametrize(
+    ("median", "p95"), [(SECOND, 4 * SECOND), (MINUTE, HOUR), (5 * HOUR, DAY), (DAY, 50 * DAY)]
+)
+def test_the_words_of_waiting_times_lie_on_nothing(
+    browser_page: Page, median: int, p95: int
+) -> None:
+    limits = ["< 2 s", "2 s", "5 s", "15 s", "1 min", "5 min", "15 min", "1 h", "4 h", "1 d"]
+    bars = [WaitBar(label, 100, "gate") for label in limits]
+    waits = WaitDistribution(bars, 1000, "gate", median, p95, is_cut=False)
+    # The list of requests is narrow on wide pages too.
+    for width in (319, *WIDTHS):
+        show_drawing(
+            browser_page, "approvals/inbox/_waits.html", {"waits": waits}, width, "pictures"
+        )
+        assert find_overlaps(browser_page, ".is-waits") == [], width
+        assert browser_page.evaluate(CROSSED_WORDS) == [], width
+        labels = read_labels(browser_page, ".is-waits")
+        assert ("5 min" in labels) == (width > 600)
+        assert "15 min" in labels
+        drawing = browser_page.locator(".is-waits").bounding_box()
+        assert drawing
+        for word in browser_page.locator(".is-waits .plated").all():
+            box = word.bounding_box()
+            assert box
+            assert drawing["x"] <= box["x"] <= box["x"] + box["width"] <= drawing["x"] + width
+            highest = browser_page.locator(".is-waits .fill").first.bounding_box()
+            assert highest
+            assert highest["y"] > box["y"] + box["height"] - PLATE_PX - SPACE_PX
