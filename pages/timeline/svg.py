@@ -649,21 +649,26 @@ def _draw_overview(
 def _draw_map_labels(canvas: _Canvas, whole: Axis, gaps: Sequence[AxisSpan]) -> None:
     """Draw the words of gaps, then the hours that touch none of them, for one width."""
     taken: list[tuple[float, float]] = []
-    form = '<text class="dim" x="{}%" y="37" text-anchor="middle">{}</text>'
+    form = '<text class="dim" x="{}%" y="37" text-anchor="{}">{}</text>'
     for gap in gaps:
         left, right = whole.x(gap.starts_us), whole.x(gap.ends_us)
         length = elapsed(gap.cut_us)
-        for words in (f"{length} without activity, cut out above", f"{length} cut out"):
+        for words in (f"{length} without activity, cut out above", f"{length} cut"):
             room = whole.per_cent(CHARACTER * len(words))
             if room < right - left:
                 middle = round((left + right) / 2, 2)
-                canvas.add(form, middle, words)
+                canvas.add(form, middle, "middle", words)
                 taken.append((middle - room / 2, middle + room / 2))
                 break
+    space = whole.per_cent(LABEL_DISTANCE)
     for tick in axis_ticks(whole):
-        room = whole.per_cent(CHARACTER * len(tick.label) / 2)
-        space = whole.per_cent(LABEL_DISTANCE)
-        low, high = tick.x - room - space, tick.x + room + space
-        is_free = all(high < begins or ends < low for begins, ends in taken)
-        if is_free and room < tick.x < 100 - room:
-            canvas.add(form, tick.x, tick.label)
+        room = whole.per_cent(CHARACTER * len(tick.label))
+        anchor, left = "middle", tick.x - room / 2
+        if left < 0:
+            anchor, left = "start", tick.x
+        elif left + room > 100:
+            anchor, left = "end", tick.x - room
+        right = left + room
+        if all(right + space < begins or ends + space < left for begins, ends in taken):
+            canvas.add(form, tick.x, anchor, tick.label)
+            taken.append((left, right))

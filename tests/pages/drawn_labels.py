@@ -12,11 +12,11 @@ WIDTHS = (1076, 366)  # of the content of a page at 1280 and 390 pixels
 # The height of a text's box has space above and below its letters.
 SPACE_PX = 3
 _LABELS = """selector => [...document.querySelectorAll(`${selector} text`)]
-  .filter((label) => label.checkVisibility() && label.textContent.trim())
   .map((label) => {
     const box = label.getBoundingClientRect();
     return [label.textContent.trim(), box.left, box.right, box.top, box.bottom];
-  })"""
+  })
+  .filter(([words, left, right]) => words && right > left)"""
 
 
 def show_drawing(
