@@ -125,8 +125,8 @@ document.querySelector(".builder")?.addEventListener("focusin", async (event) =>
     const format = (us) => new Date(us / 1000).toISOString().slice(0, 19).replace("T", " ");
     const show = () => {
       if (start < 0) { mark.remove(); words.textContent = ""; return; }
-      mark.setAttribute("x", String(Math.min(start, end) * 960 / count));
-      mark.setAttribute("width", String((Math.abs(end - start) + 1) * 960 / count));
+      mark.setAttribute("x", `${Math.min(start, end) * 100 / count}%`);
+      mark.setAttribute("width", `${(Math.abs(end - start) + 1) * 100 / count}%`);
       svg.append(mark);
       words.textContent = `${bounds().map(format).join(" to ")} UTC`;
     };

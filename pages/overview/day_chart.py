@@ -6,6 +6,7 @@ Geometry only: x in per cent and y in pixels, so that text and marks keep their 
 from dataclasses import dataclass
 from typing import Final
 
+from display.state_textures import STATE_TEXTURES
 from pages.overview.day_counts import DAY_STATES, DayCounts, DayState
 from web.templatetags.gatebook import grouped
 
@@ -20,11 +21,17 @@ _WIDTH: Final = 100 / 24
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a bar: one state."""
+    """A part of a bar: one state with its count."""
 
     state: DayState
+    count: int
     y: str
     height: str
+
+    @property
+    def texture(self) -> str:
+        """The texture of the fill; "" is a plain fill."""
+        return STATE_TEXTURES["effect"][self.state.key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,12 @@ class HourBar:
     url: str
     segments: tuple[Segment, ...]
     marks: tuple[ProblemMark, ...]
+
+    @property
+    def words(self) -> str:
+        """The hour and its states: "12:00: 10 done, 2 failed"."""
+        states = (f"{grouped(part.count)} {part.state.word}" for part in self.segments)
+        return f"{self.hour:02d}:00: {', '.join(states)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,7 @@ def _draw_bar(day: DayCounts, hour: int, scale: float) -> HourBar:
             continue
         height = max(count * scale, LEAST if state.is_problem else 1.5)
         y -= height
-        segments.append(Segment(state, _px(y), _px(max(height - GAP, 1))))
+        segments.append(Segment(state, count, _px(y), _px(max(height - GAP, 1))))
         if state.is_problem:
             url = day.find_url(state.query, hour)
             marks.append(ProblemMark(state, MARK_LINES[len(marks)], count, url))

@@ -3,19 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.utils.safestring import SafeString
 
 from approvals import labels
 from display import display_state, urls_of_rows
+from display.state_textures import STATE_TEXTURES
 from investigation.query.execute import CompiledQuery
 from investigation.query.facets import Bar, Overview
 from web.templatetags.gatebook import STATES, STATUSES
 from web.untrusted_text import format_markup
 
-WIDTH: Final = 960
-HEIGHT: Final = 72
+HEIGHT: Final = 72  # pixels; static/gatebook.css has it too
+_SPACE: Final = 0.1  # per cent at both sides of a bar
 MIN_SLOTS: Final = 12  # Minimum number of slots for bars.
 _DAY_US: Final = 86_400_000_000
 _PLAIN: Final = ("is-plain", "dash")
@@ -29,6 +30,21 @@ BAR_STYLES: Final[Mapping[str, Mapping[str, tuple[str, str, str]]]] = {
     },
     "gate": labels.STATUS_LABELS,
 }
+
+
+_RECT: Final = '<rect class="{}" x="{}%" y="{}" width="{}%" height="{}"/>'
+_TEXTURE: Final = (
+    '<rect class="texture" fill="url(#texture-{})" x="{}%" y="{}" width="{}%" height="{}"/>'
+)
+
+
+class HistogramHead(NamedTuple):
+    """A state of the bars: how tables and the legend name it, and how it is drawn."""
+
+    word: str
+    style: str
+    shape: str
+    texture: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class HistogramDrawing:
     """
 
     inner: SafeString
-    heads: list[tuple[str, str, str]]
+    heads: list[HistogramHead]
     rows: list[HistogramRow]
     from_us: int
     to_us: int
@@ -65,13 +81,14 @@ def draw_histogram(
 ) -> HistogramDrawing | None:
     """Draw the histogram; return None if there are no bars. Links keep the parameters `kept`."""
     bars, styles = overview.bars, BAR_STYLES.get(compiled.entity.name, {})
+    textures = STATE_TEXTURES.get(compiled.entity.name, {})
     if not bars:
         return None
     heads = [key for key in styles if any(key == part for bar in bars for part, _ in bar.parts)]
     slot_count = max(len(bars), MIN_SLOTS)
     # Centre a small number of bars, so that they are not too wide.
     first_slot = (slot_count - len(bars)) // 2
-    wide, high = WIDTH / slot_count, overview.highest
+    wide, high = 100 / slot_count, overview.highest
     plural = compiled.entity.plural
     inner = []
     for number, bar in enumerate(bars, first_slot):
@@ -87,17 +104,15 @@ def draw_histogram(
             tall = max(count / high * (HEIGHT - 4), 0.75)
             top -= tall
             look = styles.get(key, ("", *_PLAIN))[1]
-            rect = '<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>'
-            rects.append(
-                format_markup(
-                    rect,
-                    look,
-                    f"{number * wide + 1:.1f}",
-                    f"{top:.1f}",
-                    f"{max(wide - 2, 1):.1f}",
-                    f"{tall:.1f}",
-                )
+            place = (
+                f"{number * wide + _SPACE:.2f}",
+                f"{top:.1f}",
+                f"{max(wide - 2 * _SPACE, _SPACE):.2f}",
+                f"{tall:.1f}",
             )
+            rects.append(format_markup(_RECT, f"fill {look}", *place))
+            if texture := textures.get(key, ""):
+                rects.append(format_markup(_TEXTURE, texture, *place))
         label = (
             f"{_format_utc(bar.from_us)} to {_format_utc(bar.to_us)} UTC: {bar.count:,} {plural}"
         )
@@ -116,7 +131,7 @@ def draw_histogram(
     from_us = bars[0].from_us - first_slot * step_us
     to_us = from_us + slot_count * step_us
     form = "day" if step_us % _DAY_US == 0 else ""
-    head_labels = [styles[key] for key in heads]
+    head_labels = [HistogramHead(*styles[key], textures.get(key, "")) for key in heads]
     return HistogramDrawing(
         SafeString("".join(inner)),
         head_labels,

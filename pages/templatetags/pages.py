@@ -19,6 +19,7 @@ from display.effect_table import EffectRow
 from display.entry_bodies import Excerpt
 from display.page_params import PagePlace
 from display.permission_labels import describe_permission
+from display.state_textures import STATE_TEXTURES
 from display.urls_of_rows import build_row_url
 from ledger.models import Effect, Tool
 from ledger.verdicts import labels as verdicts_labels
@@ -376,3 +377,9 @@ def _excerpt(piece: Excerpt) -> SafeString:
 def answer_time(vote: Vote) -> str:
     """Return how long after its request was shown a vote came."""
     return elapsed(vote.voted_at_us - vote.shown_at_us)
+
+
+@register.inclusion_tag("_swatch.html")
+def state_swatch(entity: str, state: str, style: str) -> dict[str, str]:
+    """Render the fill of a state as charts draw it, for a legend."""
+    return {"style": style, "texture": STATE_TEXTURES[entity][state]}

@@ -1,19 +1,29 @@
 """Charts in a browser: labels that do not overlap, fills without colour, tables, touch."""
 
 import re
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any, Final
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Page
+from django.test import Client
+from playwright.sync_api import Browser, Page
 
 from approvals.waiting_times import WaitBar, WaitDistribution
+from display.state_textures import STATE_TEXTURES
 from monitoring.stuck.board import CAUSES, Cause, CauseGroup, StuckRow
 from monitoring.stuck.rules import RuleResult
 from pages.stuck.clock_strip import draw_clock_strip
 from pages.timeline.bars import Bar, SessionEvent, Step, TimelineWindow
 from pages.timeline.svg import draw_timeline
 from tests.pages.drawn_labels import SPACE_PX, WIDTHS, find_overlaps, read_labels, show_drawing
+from tests.pages.people import Organization
+from tests.visual.pictures import open_page
+from tests.visual.sample import PageAddress
 from web.templatetags.gatebook import elapsed
 
 pytestmark = [pytest.mark.browser, pytest.mark.once]
@@ -21,6 +31,11 @@ SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
+# URL, the drawing, and its legend.
+CHARTS_BY_STATE: Final = (
+    ("/", ".is-day", "#today .keys-line"),
+    ("/search/?q=effect&facets=1", ".histogram", ".brush-keys"),
+)
 
 
 def draw_bar(number: int, *minutes: int) -> Bar:
@@ -161,3 +176,95 @@ def test_the_words_of_waiting_times_lie_on_nothing(
             highest = browser_page.locator(".is-waits .fill").first.bounding_box()
             assert highest
             assert highest["y"] > box["y"] + box["height"] - PLATE_PX - SPACE_PX
+
+
+@contextmanager
+def open_chart(
+    browser: Browser, client: Client, url: str, width: int = 1280, **options: Any
+) -> Iterator[Page]:
+    """Open a page of the project "default" as one of its people."""
+    with open_page(
+        browser, client, PageAddress("chart", "viewer", url), width, datetime.now(UTC), **options
+    ) as page:
+        yield page
+
+
+# The texture of each fill, "" without one, by the class that gives its colour.
+READ_FILLS = """selector => [...document.querySelectorAll(`${selector} .fill`)].map((fill) => {
+  const next = fill.nextElementSibling?.matches(".texture") ? fill.nextElementSibling : null;
+  const name = next?.getAttribute("fill").slice(5, -1) ?? "";
+  if (name && !document.getElementById(name)) throw new Error(`no pattern ${name}`);
+  return [[...fill.classList].find((each) => each.startsWith("is-")) ?? "", name];
+})"""
+# Whether each pixel of a square is darker than the mean, for squares of 24 pixels in a row.
+READ_SQUARES = """async (picture) => {
+  const image = new Image();
+  image.src = `data:image/png;base64,${picture}`;
+  await image.decode();
+  const canvas = new OffscreenCanvas(image.width, 24), pen = canvas.getContext("2d");
+  pen.drawImage(image, 0, 0);
+  const grey = (x) => {
+    const data = pen.getImageData(x + 4, 4, 16, 16).data, all = [];
+    for (let n = 0; n < data.length; n += 4) all.push(data[n] + data[n + 1] + data[n + 2]);
+    const mean = all.reduce((sum, each) => sum + each) / all.length;
+    return all.map((each) => Math.abs(each - mean) < 40 ? "." : each < mean ? "#" : "o").join("");
+  };
+  return Array.from({ length: image.width / 24 }, (_, n) => grey(n * 24));
+}"""
+
+
+@pytest.mark.usefixtures("sample")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("url", "chart", "legend"), CHARTS_BY_STATE)
+def test_states_of_a_chart_differ_in_more_than_colour(
+    organization: Organization,
+    browser: Browser,
+    *,
+    scheme: str,
+    url: str,
+    chart: str,
+    legend: str,
+) -> None:
+    client = organization.client("viewer")
+    with open_chart(browser, client, url, color_scheme=scheme) as page:
+        drawn = {tuple(fill) for fill in page.evaluate(READ_FILLS, chart)}
+        listed = [tuple(fill) for fill in page.evaluate(READ_FILLS, legend)]
+    assert len(listed) > 3
+    assert drawn == set(listed)
+    textures = [texture for _, texture in listed]
+    assert len(set(textures)) == len(textures)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_textures_differ_in_one_colour(browser_page: Page, scheme: str) -> None:
+    for states in STATE_TEXTURES.values():
+        browser_page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        show_drawing(browser_page, "_textures.html", {}, 600)
+        textures = sorted(set(states.values()))
+        squares = "".join(
+            f'<svg class="is-planned" width="24" height="24" x="{24 * number}">'
+            '<rect class="fill" width="24" height="24" fill="currentColor"/>'
+            f'<rect class="texture" width="24" height="24" fill="url(#texture-{texture})"/></svg>'
+            for number, texture in enumerate(textures)
+        )
+        browser_page.evaluate(
+            "svg => document.body.insertAdjacentHTML('beforeend', svg)",
+            f'<svg id="squares" width="{24 * len(textures)}" height="24">{squares}</svg>',
+        )
+        picture = browser_page.locator("#squares").screenshot()
+        patterns = browser_page.evaluate(READ_SQUARES, b64encode(picture).decode())
+        assert len(set(patterns)) == len(textures) == len(patterns)
+
+
+@pytest.mark.usefixtures("sample")
+def test_a_column_of_the_day_names_its_states(organization: Organization, browser: Browser) -> None:
+    with open_chart(browser, organization.client("viewer"), "/") as page:
+        column = page.locator(".is-day a").first
+        words = column.get_attribute("aria-label")
+        assert words
+        assert re.fullmatch(r"\d\d:00: (\d+ \w+, )+\d+ \w+", words)
+        assert "done" in words
+        assert "unknown" in words
+        title = column.locator("title").text_content()
+        assert title
+        assert " ".join(title.split()).startswith(words)
