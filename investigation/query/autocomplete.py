@@ -1,14 +1,16 @@
 """Autocompletion: fields, operators and values that fit at the cursor, best match first.
 
 Incomplete queries are expected, so only the text before the cursor is read and nothing raises.
-Values are those of the project; for text fields, those of its newest rows.
+Values are those of the project with their counts in its newest rows; for text fields, those of
+these rows.
 """
 
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from accounts.models import Project
@@ -33,11 +35,10 @@ from investigation.query.parser.query_parser import (
     NAME,
     QUANTIFIERS,
 )
+from investigation.query.recent_values import RECENT_ROWS, count_recent_values
 from investigation.query.registry.declared_fields import DeclaredField, list_recent_values
-from journal.models import Entry
 
 MAX_OPTIONS: Final = 12
-_RECENT_ROWS: Final = 1_000  # Number of newest rows whose values are offered.
 _NAME_LIMIT: Final = 500  # Most names that are searched.
 _PSEUDO: Final = {
     "since": f"at this time or later: {values.MOMENTS}",
@@ -105,7 +106,7 @@ def complete_query(text: str, at: int, project: Project) -> Completion:
         return _complete_stage(text[place.start : at], place, at, end)
     if place.inside == "seq":
         typed = part.lstrip("!").lstrip()
-        kinds = _recent_values(ENTITIES["event"], ENTITIES["event"].fields["kind"], project)
+        kinds = _counted_options(ENTITIES["event"], ENTITIES["event"].fields["kind"], project)
         return Completion(
             at - len(typed), end, _rank(typed, kinds), "A kind of entry, such as effect.dispatched."
         )
@@ -281,33 +282,33 @@ def _complete_misnamed(name: str, place: _Place, at: int) -> Completion:
     )
 
 
-def _field_options(known_field: Field, entity: Entity, project: Project) -> list[Option]:
+def _field_options(known_field: Field, entity: Entity | None, project: Project) -> list[Option]:
+    """Return the values of a field, counted in the rows of `entity` if the field is of these."""
     if isinstance(known_field, MultiValue):
         inner = known_field.inner
         return (
-            _field_options(inner, entity, project)
+            _field_options(inner, None, project)
             if inner is not None and not isinstance(inner, Text)
             else []
         )
     if isinstance(known_field, DeclaredField):
         return [Option(value) for value in list_recent_values(project.id, known_field)]
     if known_field.choices:
-        return [Option(key, "" if word == key else word) for key, word in known_field.choices]
+        return _counted_options(entity, known_field, project, dict(known_field.choices))
     if isinstance(known_field, NamedRow) and known_field.candidates is not None:
-        return [
-            Option(name)
-            for name in known_field.candidates(project).values_list(known_field.column, flat=True)[
-                :_NAME_LIMIT
-            ]
-        ]
+        names = known_field.candidates(project).values_list(known_field.column, flat=True)
+        return _counted_options(
+            entity, known_field, project, dict.fromkeys(names[:_NAME_LIMIT], "")
+        )
     if isinstance(known_field, Handle):
-        return _session_options(project) if known_field.called == "a session" else []
+        is_session = known_field.called == "a session"
+        return _session_options(entity, known_field, project) if is_session else []
     if isinstance(known_field, Actor):
         people = ENTITIES["gate"].fields["requester"]
         agents = ENTITIES["session"].fields["agent"]
         return [
-            *_field_options(people, entity, project),
-            *_field_options(agents, entity, project),
+            *_field_options(people, None, project),
+            *_field_options(agents, None, project),
             Option("gatebook"),
         ]
     if known_field.kind == "time":
@@ -316,39 +317,71 @@ def _field_options(known_field: Field, entity: Entity, project: Project) -> list
         return [Option(length) for length in _LENGTHS]
     if not isinstance(known_field, Text):
         return []
-    options = _recent_values(entity, known_field, project)
-    if known_field.name == "tool":
-        options += [
-            Option(name)
-            for name in project.tools.order_by("name").values_list("name", flat=True)[:_NAME_LIMIT]
-        ]
-    return options
+    known_values = (
+        project.tools.order_by("name").values_list("name", flat=True)[:_NAME_LIMIT]
+        if known_field.name == "tool"
+        else ()
+    )
+    return _counted_options(entity, known_field, project, dict.fromkeys(known_values, ""))
 
 
-def _session_options(project: Project) -> list[Option]:
-    newest = project.sessions.order_by("-opened_position")[: MAX_OPTIONS * 4]
+def _session_options(entity: Entity | None, known_field: Field, project: Project) -> list[Option]:
+    """Return the sessions of the newest rows, the most frequent first, then the newest ones."""
+    most = MAX_OPTIONS * 4
+    is_counted = entity is not None and entity.name != "session"  # Each session is one row.
+    counts = _count_values(entity if is_counted else None, known_field, project)
+    frequent = [pk for pk, _ in counts.most_common(most)]
+    by_id = {session.pk: session for session in project.sessions.filter(pk__in=frequent)}
+    newest = project.sessions.order_by("-opened_position")[:most]
+    sessions = [by_id[pk] for pk in frequent if pk in by_id]
     return [
         Option(
             str(session),
-            f"{session.title or session.key}, {display_state.derive_shown_status(session)}",
+            _join_help(
+                _describe_count(counts[session.pk], entity),
+                f"{session.title or session.key}, {display_state.derive_shown_status(session)}",
+            ),
         )
-        for session in newest
+        for session in (*sessions, *(session for session in newest if session.pk not in by_id))
     ]
 
 
-def _recent_values(entity: Entity, known_field: Field, project: Project) -> list[Option]:
-    """Return the values of a column in the newest rows, the most frequent first."""
-    rows: Any = (
-        Entry.objects.filter(project=project.id) if entity.name == "event" else entity.of(project)
-    )
-    order = "-position" if entity.name == "event" else "-opened_position"
-    frequencies = Counter(
+def _counted_options(
+    entity: Entity | None,
+    known_field: Field,
+    project: Project,
+    known_values: Mapping[str, str] = MappingProxyType({}),
+) -> list[Option]:
+    """Return a field's values in the newest rows, the most frequent first, then `known_values`.
+
+    `known_values` map each value to its label. A choice has no other values.
+    """
+    counts = _count_values(entity, known_field, project)
+    frequent = [
         value
-        for value in rows.order_by(order).values_list(known_field.path, flat=True)[:_RECENT_ROWS]
-        if value
-    )
-    read = f"of the newest {_RECENT_ROWS:,} {entity.plural}"
-    return [Option(value, f"{count:,} {read}") for value, count in frequencies.most_common()]
+        for value, _ in counts.most_common()
+        if value in known_values or not known_field.choices
+    ]
+    options = []
+    for value in dict.fromkeys([*frequent, *known_values]):
+        label = known_values.get(value, "")
+        counted = _describe_count(counts[value], entity)
+        options.append(Option(value, _join_help(counted, "" if label == value else label)))
+    return options
+
+
+def _count_values(entity: Entity | None, known_field: Field, project: Project) -> "Counter[Any]":
+    return Counter() if entity is None else count_recent_values(entity, known_field, project)
+
+
+def _describe_count(count: int, entity: Entity | None) -> str:
+    if entity is None or not count:
+        return ""
+    return f"{count:,} of the newest {RECENT_ROWS:,} {entity.plural}"
+
+
+def _join_help(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
 
 
 def _rank(typed: str, options: Iterable[Option]) -> list[Option]:

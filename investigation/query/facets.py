@@ -5,6 +5,7 @@ Every click edits only the text of the query.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -130,7 +131,7 @@ def sample_matches(
     time_field = entity.fields[time_name or entity.time]
     computed = {_COMPUTED_TIME: time_field.compared()} if time_name else None
     time = _COMPUTED_TIME if time_name else time_field.path
-    extra = _STATE_COLUMNS.get(entity.name, ())
+    extra = STATE_COLUMNS.get(entity.name, ())
     effect_column = _EFFECT_COLUMNS.get(entity.name)
     tools = list_tools_with_fields(compiled.context.project.id) if effect_column else frozenset()
     if effect_column is not None and tools:
@@ -141,7 +142,8 @@ def sample_matches(
     time_index = len(columns)
     split = list(columns).index(entity.split)
     states = [
-        _shown_value(entity, row, split, time_index, compiled.context.now_us) for row in newest_rows
+        derive_shown_value(entity, row[split], row[time_index + 1 :], compiled.context.now_us)
+        for row in newest_rows
     ]
     counted = {
         facet_field.name: Counter(
@@ -193,7 +195,7 @@ def build_overview(compiled: CompiledQuery, sample: MatchSample) -> Overview:
 
 
 # Further columns that the shown state depends on.
-_STATE_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+STATE_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "session": ("mode",),
     "effect": ("permission", "outcome", "deadline_us"),
 }
@@ -210,21 +212,20 @@ class _StateColumns:
         self.__dict__.update(values)
 
 
-def _shown_value(entity: Entity, row: tuple[Any, ...], split: int, at: int, now_us: int) -> str:
-    """Return the value of the histogram's stacking field as pages show it."""
+def derive_shown_value(entity: Entity, value: Any, columns: Sequence[Any], now_us: int) -> str:
+    """Return the value of the histogram's stacking field as pages show it.
+
+    `columns` begin with the entity's STATE_COLUMNS.
+    """
     if entity.name == "effect":
-        permission, outcome, deadline_us = row[at + 1 : at + 4]
+        permission, outcome, deadline_us = columns[:3]
         shape = _StateColumns(
-            state=row[split], permission=permission, outcome=outcome, deadline_us=deadline_us
+            state=value, permission=permission, outcome=outcome, deadline_us=deadline_us
         )
         return _STATE_KEYS[display_state.derive_shown_state(shape, now_us)]  # type: ignore[arg-type]
     if entity.name == "session":
-        return (
-            "no_end_told"
-            if row[at + 1] == "reported" and row[split] == "running"
-            else str(row[split])
-        )
-    return str(row[split])
+        return "no_end_told" if columns[0] == "reported" and value == "running" else str(value)
+    return str(value)
 
 
 _COMPUTED_TIME: Final = "time_of_it"
