@@ -13,7 +13,8 @@ from api.problems import Problem
 from display import access_log, time_limit
 from investigation.query import execute, restrict_people, result_columns
 from investigation.query.column_types import Reader
-from investigation.query.execute import ResultPage
+from investigation.query.corrections import find_meant_conditions
+from investigation.query.execute import CompiledQuery, ResultPage
 from investigation.query.parser.ast import QueryError
 from investigation.query.parser.query_parser import MAX_CHARACTERS
 from journal.running_writers import load_last_position
@@ -66,6 +67,7 @@ def get_search(call: Call) -> HttpResponse:
             )
             reader = Reader.of_context(compiled.context, people=people)
             body = _answer_to_json(answer, reader, read_to)
+            body["notes"] += _list_meant_notes(compiled, call.received_us, people=people)
     except QueryError as fault:
         place = {"at": fault.at, "length": fault.length}
         raise Problem(422, "query_invalid", fault.sentence, pointer="/q", more=place) from None
@@ -108,6 +110,19 @@ def _find_bounds(after: int | None) -> tuple[int, int | None]:
         # The client got a position that was stable then. It stays so.
         position = max(position, min(after, load_last_position()))
     return position, position
+
+
+def _list_meant_notes(compiled: CompiledQuery, now_us: int, *, people: bool) -> list[str]:
+    """Return a note about conditions that a query searches as words, such as `state=failed`."""
+    project = compiled.context.project
+
+    def check(text: str) -> None:
+        query = execute.compile_query(text, project, now_us, people=people).query
+        if not people:
+            restrict_people.reject_people_conditions(query, project)
+
+    meant = find_meant_conditions(compiled.query, check)
+    return [f"Part of this query is searched as words. Did you mean “{meant}”?"] if meant else []
 
 
 def _answer_to_json(answer: ResultPage, reader: Reader, read_to: int) -> dict[str, Any]:

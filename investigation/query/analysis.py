@@ -4,7 +4,6 @@ The rest are the rows that the same query finds without one of its conditions an
 that condition. Both sets are sampled like facets: the newest rows of each. The page states this.
 """
 
-import difflib
 import operator
 import re
 from collections import Counter
@@ -16,6 +15,7 @@ from investigation.query import compiler, edit, execute, facets
 from investigation.query.execute import CompiledQuery
 from investigation.query.fields.types import Actor, Field
 from investigation.query.parser.ast import Query, Term
+from investigation.query.spelling import find_nearest_word
 from ledger.models import Effect
 
 MAX_TOOLS: Final = 1_000  # names that are compared with an unknown one
@@ -224,7 +224,8 @@ def find_nearest_names(compiled: CompiledQuery) -> list[NearestName]:
     if named_tools:
         tools = list_known_tools(compiled)
         for name in sorted(named_tools - tools):
-            pairs += [(name, near) for near in difflib.get_close_matches(name, tools, 1, 0.5)]
+            nearest = find_nearest_word(name, sorted(tools), most=1)
+            pairs += [(name, nearest)] if nearest else []
     return [
         NearestName(name, nearest, _replace_value(compiled.query.text, name, nearest))
         for name, nearest in pairs

@@ -3,7 +3,6 @@
 Every term is looked up in the registry; no term is dropped.
 """
 
-import difflib
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,6 +38,8 @@ from investigation.query.parser.ast import (
 from investigation.query.parser.ast import Sequence as Seq
 from investigation.query.parser.query_parser import DECLARED_PREFIX, parse_syntax
 from investigation.query.registry.common import project_agents, project_people
+from investigation.query.spelling import find_nearest_word
+from investigation.query.usual_words import list_usual_fields
 from journal import reserved_kinds
 from journal.models import Entry
 from ledger.models import Effect
@@ -91,25 +92,35 @@ def get_field(name: str, entity: Entity, at: int) -> Field:
 
 def describe_unknown_field(name: str, entity: Entity) -> str:
     """Return the message for a name that is not a field of `entity`."""
-    aliases = [alias for known_field in entity.fields.values() for alias in known_field.aliases]
-    close = difflib.get_close_matches(
-        name.lower(), [*entity.fields, *aliases, *OPERATOR_HELP], n=1, cutoff=0.5
-    )
+    meant = find_meant_field(name, entity)
     article = "an" if entity.name[0] in "aeiou" else "a"
     entities_with_field = [
         entity_with_field.name
         for entity_with_field in ENTITIES.values()
         if entity_with_field.find_field(name) is not None
     ]
-    hint = f"did you mean “{close[0]}”?" if close else ""
-    if entities_with_field and not (close and close[0] != name and not entities_with_field):
-        plurals = " and ".join(
-            f"{entity_with_field}s" if not entity_with_field.endswith("s") else entity_with_field
-            for entity_with_field in entities_with_field
-        )
-        hint = f"it is a field of {plurals}" + (f"; did you mean “{close[0]}”?" if close else ".")
+    hint = f"did you mean “{meant}”?" if meant else ""
+    if entities_with_field:
+        plurals = " and ".join(ENTITIES[owner].plural for owner in entities_with_field)
+        hint = f"it is a field of {plurals}" + (f"; {hint}" if hint else ".")
     sentence = f"“{name[:60]}” is not a field of {article} {entity.name}"
     return f"{sentence}; {hint}" if hint else f"{sentence}."
+
+
+def find_meant_field(name: str, entity: Entity) -> str:
+    """Return the field that a wrong name most likely means, or "" if none is likely."""
+    usual = (
+        meant
+        for meant in list_usual_fields(entity.name, name)
+        if entity.find_field(meant) is not None or meant in OPERATOR_HELP
+    )
+    return next(usual, "") or find_nearest_field(name, entity)
+
+
+def find_nearest_field(name: str, entity: Entity) -> str:
+    """Return the field or operator whose spelling is nearest, or "" if none is close."""
+    aliases = [alias for known_field in entity.fields.values() for alias in known_field.aliases]
+    return find_nearest_word(name, [*entity.fields, *aliases, *OPERATOR_HELP])
 
 
 def _compile_node(node: Node, entity: Entity, context: CompileContext) -> RowTest:
@@ -262,8 +273,8 @@ def _require_plain_values(term: Term) -> list[Any]:
 def _compile_flag(name: str, at: int, entity: Entity, context: CompileContext) -> RowTest:
     flag = entity.flags.get(name)
     if flag is None:
-        close = difflib.get_close_matches(name.lower(), entity.flags, n=1, cutoff=0.5)
-        hint = f"; did you mean is:{close[0]}?" if close else f". Use {', '.join(entity.flags)}."
+        nearest = find_nearest_word(name, entity.flags)
+        hint = f"; did you mean is:{nearest}?" if nearest else f". Use {', '.join(entity.flags)}."
         article = "An" if entity.name[0] in "aeiou" else "A"
         raise QueryError(at, len(name), f"{article} {entity.name} cannot be “{name[:40]}”{hint}")
     return flag.test(context)

@@ -181,9 +181,13 @@ Facets, bars and time ranges only change the text in the box. The same string wo
 `GET /api/v1/search`, in saved queries and in `gatebook search`. Searches are recorded: one
 `access.searched` entry for each person or agent, query and hour.
 
-An unknown field or value is an error that gives the character and the closest valid name; nothing
-is ignored silently. Unknown agents or people give an empty result with a note. This document is
-generated from the registry that also parses queries: `python manage.py describe_search`.
+An unknown field or value is an error that gives the character; nothing is ignored silently. Where
+it is likely what you meant, the page links the corrected query: a near spelling, a usual word
+(`target:web`, `is:failed`, `status:done`), a time such as `since:yesterday` or `took:>10 minutes`,
+a missing or superfluous bracket or quote, a trailing `OR`. A query that searches words where you
+may mean a condition, such as `state=failed`, runs and links the condition; in the API, a note says
+so. Unknown agents or people give an empty result with a note. This document is generated from the
+registry that also parses queries: `python manage.py describe_search`.
 
 A query that is only an id (`e_12`, `s_41`, a UUID, a digest, an address) opens the row.
 

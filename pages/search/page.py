@@ -1,6 +1,5 @@
 """The search page: a request and its results as the templates show them. Nothing is read here."""
 
-import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -27,15 +26,6 @@ from pages.search.search_request import SearchRequest
 ERROR_CONTEXT_CHARS: Final = 120  # characters of a query shown on either side of its error
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))
 TIME_BOUNDS: Final = ("since", "until")
-MAX_CLOSINGS: Final = 3
-# What an error says is missing at the end, and the sign that mends it.
-_CLOSINGS: Final = {
-    "quote is not closed": '"',
-    "list is not closed": "]",
-    "parenthesis is not closed": ")",
-}
-# How errors of the query language end.
-_MEANT: Final = re.compile(r"did you mean (?:is:)?“?([^”?]+)”?\?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +55,7 @@ class SearchPage:
     groups: list[GroupRow] = field(default_factory=list)
     description: str = ""  # The query in English; empty for a query with an error.
     columns: list[Column] = field(default_factory=list)  # that the reader chose
+    correction: str = ""  # The query that was most likely meant; empty without one.
 
     @property
     def status(self) -> int:
@@ -252,17 +243,6 @@ class SearchPage:
         return self.request.place.url(part="overview") + ("&noted=1" if self.late else "")
 
     @property
-    def meant(self) -> str:
-        """Return the query with the suggested name, empty without a suggestion."""
-        if self.error is None:
-            return ""
-        nearest = _MEANT.search(self.error.sentence)
-        if nearest is None:
-            return _close_query(self.request.text, self.error.sentence)
-        text, at, end = self.request.text, self.error.at, self.error.at + self.error.length
-        return text[:at] + edit.quote_if_needed(nearest[1]) + text[end:]
-
-    @property
     def wrong(self) -> tuple[str, str, str]:
         """Return the query before the error, the error, and the rest; long ends are cut."""
         assert self.error is not None  # noqa: S101 - shown only with an error
@@ -276,7 +256,10 @@ class SearchPage:
 
 
 def build_search_page(
-    search: SearchRequest, results: SearchResults | None, error: QueryError | None
+    search: SearchRequest,
+    results: SearchResults | None,
+    error: QueryError | None,
+    correction: str = "",
 ) -> SearchPage:
     """Return the page of a request and its results. A pure function."""
     explained = search.query is not None and error is None
@@ -284,7 +267,7 @@ def build_search_page(
     named = {text for (kind, text, _), rows in names.items() if kind == "a name" and rows}
     description = describe.describe_query(search.query, named) if explained else ""  # type: ignore[arg-type]
     if results is None:
-        return SearchPage(search, error=error, description=description)
+        return SearchPage(search, error=error, description=description, correction=correction)
     compiled, sample, drawing = results.compiled, results.sample, None
     overview = facets.build_overview(compiled, sample) if sample is not None else None
     if overview is not None:
@@ -299,29 +282,13 @@ def build_search_page(
         _build_group_rows(compiled, groups) if groups is not None else [],
         description,
         [column for column in list_page_columns(results) if column.name in search.columns],
+        correction,
     )
 
 
 def list_page_columns(results: SearchResults) -> list[Column]:
     """Return the columns that a page can show, which are those of exports."""
     return result_columns.visible_columns(results.compiled.entity.name, results.reader)
-
-
-def _close_query(text: str, sentence: str) -> str:
-    """Return a query with what the error says is missing at its end, or an empty text."""
-    closing = next((sign for words, sign in _CLOSINGS.items() if words in sentence), "")
-    mended = text
-    for _ in range(MAX_CLOSINGS if closing else 0):
-        mended += closing
-        try:
-            compiler.parse_query(mended)
-        except QueryError as error:
-            closing = next((sign for words, sign in _CLOSINGS.items() if words in str(error)), "")
-            if not closing:
-                return ""
-        else:
-            return mended
-    return ""
 
 
 def list_date_ranges(query: Query, now: datetime) -> list[tuple[str, str, bool]]:

@@ -18,14 +18,21 @@ from display import handles, urls_of_rows
 from display.effect_table import annotate_calls, to_effect_rows
 from display.run_times import run_time_expression
 from investigation.fulltext.snippets import Snippet
-from investigation.query import analysis, execute, exemption_uses, facets, result_columns
+from investigation.query import (
+    analysis,
+    corrections,
+    execute,
+    exemption_uses,
+    facets,
+    result_columns,
+)
 from investigation.query.analysis import DistinguishingValues, ExcludedRows, NearestName
 from investigation.query.column_types import Reader
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.execute import CompiledQuery, ResultPage
 from investigation.query.facets import MatchSample
 from investigation.query.grouping import GroupTable
-from investigation.query.parser.ast import Query
+from investigation.query.parser.ast import Query, QueryError
 from ledger.models import Effect
 from pages.search import jump
 from pages.search import result_snippets as search_snippets
@@ -118,6 +125,24 @@ def load_search_results(
     if answer.groups is not None:
         return _load_rest_of_groups(answer, answer.groups, started)
     return _load_rest_of_rows(search, answer, None, started)
+
+
+def find_correction(
+    search: SearchRequest, error: QueryError | None, project: Project, now_us: int
+) -> str:
+    """Return the query that was most likely meant by a wrong query, or "" if none is likely.
+
+    Also of a query without an error that searches words where conditions are meant.
+    """
+
+    def check(text: str) -> None:
+        execute.compile_query(text, project, now_us)
+
+    if error is not None:
+        return corrections.correct_query(search.text, error, check, now_us)
+    if search.query is None or search.part:
+        return ""
+    return corrections.find_meant_conditions(search.query, check)
 
 
 def _load_in_run_order(

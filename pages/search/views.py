@@ -23,6 +23,7 @@ from pages.search.page import SearchPage, build_search_page
 from pages.search.results import (
     LONGEST_ID,
     SearchResults,
+    find_correction,
     find_identity_url,
     load_search_results,
 )
@@ -48,7 +49,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
     if isinstance(search, RedirectTo):
         return redirect(search.url)
     project = request.membership.project
-    results, error, timeout = None, search.error, None
+    results, error, timeout, correction = None, search.error, None, ""
     number_matches: jump.JumpResult | None = None
     try:
         with time_limit.limit_search(request.user.pk, in_turn=True):
@@ -58,13 +59,18 @@ def search_page(request: MemberRequest) -> HttpResponse:
             if jump.is_bare_number(search.text) and not search.part:
                 number_matches = jump.find_by_any_id(project, search.text)
             request.read_to = load_stable_position()
-            if search.query is not None:
-                results = load_search_results(search, search.query, project, now_us())
+            try:
+                if search.query is not None:
+                    results = load_search_results(search, search.query, project, now_us())
+            except QueryError as query_error:
+                error = query_error
+            if not search.refusal:
+                correction = find_correction(search, error, project, now_us())
     except QueryError as query_error:
         error = query_error
     except time_limit.QueryTimeout as query_timeout:
         timeout = query_timeout
-    page = build_search_page(search, results, error)
+    page = build_search_page(search, results, error, correction)
     template = "pages/search/_group.html" if search.part else "pages/search/search.html"
     if timeout is not None:
         answer = time_limit.render_query_timeout(request, timeout, template, _context(page))

@@ -104,8 +104,11 @@ def test_the_page_explains_mends_and_shows_columns(
         ("state:[failed,unknown", "state:[failed,unknown]"),
         ("stat:failed", "state:failed"),
         ("state:faild", "state:failed"),
+        ("is:failed since:yesterday OR", "state:failed since:"),
+        ("state=failed", "state:failed"),
     ):
-        assert f"<code>{mended}</code>".replace('"', "&quot;") in page(wrong).replace(
+        end = "" if mended.endswith("since:") else "</code>"
+        assert f"<code>{mended}{end}".replace('"', "&quot;") in page(wrong).replace(
             '<span class="untrusted" hx-disable hx-ignore dir="ltr">', ""
         ).replace("</span></code>", "</code>"), wrong
     assert 'q=tool%3Amail.send"' in page("tool:mail.sned")  # the nearest existing tool

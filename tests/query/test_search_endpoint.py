@@ -49,6 +49,9 @@ def test_pages_errors_project_isolation_and_privacy(scenario: Scenario) -> None:
     assert search_json(agent, "effect agent:nobody")["notes"] == [
         "“nobody” is not the name of an agent in this project."
     ]
+    assert search_json(agent, "effect state=failed")["notes"] == [
+        "Part of this query is searched as words. Did you mean “effect state:failed”?"
+    ]
     wrong: tuple[dict[str, Any], ...] = (
         {},
         {"q": ""},

@@ -3,7 +3,6 @@
 A field parses the values of a term and compiles them to a `RowTest`.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -31,6 +30,7 @@ from investigation.query.fields.row_tests import (
 )
 from investigation.query.parser import values
 from investigation.query.parser.ast import QueryError, QueryValue, Term
+from investigation.query.spelling import find_nearest_word
 
 MAX_VALUE_CHARACTERS: Final = 300
 NARROW_RANGE: Final = 100_000  # Width of a number range up to which an index finds few rows.
@@ -258,8 +258,8 @@ class Choice(Field):
         known_words = dict(self.choices)
         for value in term.values:
             if value.text not in known_words:
-                close = difflib.get_close_matches(value.text.lower(), known_words, n=1, cutoff=0.5)
-                suggestion = f"; did you mean “{close[0]}”?" if close else "."
+                nearest = find_nearest_word(value.text, known_words)
+                suggestion = f"; did you mean “{nearest}”?" if nearest else "."
                 sentence = f"“{value.text[:40]}” is not valid for {self.name}. Use {self.takes()}"
                 raise QueryError(value.at, len(value.text), sentence + suggestion)
         return list(dict.fromkeys(value.text for value in term.values))
@@ -528,8 +528,8 @@ class NamedRow(Field):
         ids = list(rows.filter(**{self.column: value.text}).values_list("pk", flat=True)[:1])
         if not ids:
             names = list(rows.values_list(self.column, flat=True)[:500])
-            close = difflib.get_close_matches(value.text, names, n=1, cutoff=0.6)
-            suggestion = f"; did you mean “{close[0]}”?" if close else "."
+            nearest = find_nearest_word(value.text, names, most=1)
+            suggestion = f"; did you mean “{nearest}”?" if nearest else "."
             context.notes.append(
                 f"“{value.text[:60]}” is not the name of {self.called} in this project{suggestion}"
             )
@@ -674,3 +674,9 @@ class MultiValue(Field):
             indexed=bool(self.index),
             lasts=True,
         )
+
+
+def list_field_choices(known_field: Field) -> list[str]:
+    """Return the words that a field accepts, empty for a field of other values."""
+    inner = known_field.inner if isinstance(known_field, MultiValue) else known_field
+    return [] if inner is None else [word for word, _ in inner.choices]
