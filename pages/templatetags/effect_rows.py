@@ -8,6 +8,7 @@ The cells use the same functions as templates (pages.py), so agent text is equal
 
 from functools import lru_cache
 from typing import Final
+from uuid import UUID
 
 from django import template
 from django.utils.safestring import SafeString
@@ -69,7 +70,7 @@ def found_effects(page: SearchPage) -> SafeString:
             row_time(effect.ran_us if page.shows_ran else effect.received_us, day),
             session_link(row, asof),
             shown_effect_state(effect, now),
-            effect.agent_name,
+            agent_link(effect.agent_id, effect.agent_name),
         ]
         cells += [target(row)] if targets else []
         rows.append(
@@ -125,6 +126,12 @@ def timeline_effects(timeline: Timeline, three: bool, answered: bool) -> SafeStr
         marked = _MARKED if row.marked else ""
         rows.append(format_markup(form, marked, effect_cell(row), arguments_cell(row), *cells))
     return SafeString("\n".join(rows))
+
+
+@register.simple_tag
+def agent_link(agent: UUID, agent_name: str) -> SafeString:
+    """Return the name of an agent as a link to its page."""
+    return format_markup('<a href="{}">{}</a>', page_url(agent, "agent"), name(agent_name, 40))
 
 
 def ran_at(run: RunTimes, day: str, *, is_ended: bool = False) -> SafeString:

@@ -86,6 +86,10 @@ def test_pages_that_name_the_agent_link_to_it(
         reverse("session", args=[gate.session_id]),
         reverse("session", args=[gate.session_id]) + then,
         reverse("inbox"),
+        "/",
+        "/search/?q=effect",
+        "/search/?q=gate",
+        "/search/?q=session",
     ):
         assert link in client.get(url).text, url
 
