@@ -14,7 +14,13 @@ from monitoring.stuck import stuck_notifications
 
 
 def count_raised_episodes(project: UUID, now: int) -> Coalesce:
-    """Count raised episodes that need somebody and are not snoozed, as a query expression.
+    """Count the episodes of `query_raised_episodes`, as a query expression."""
+    raised = query_raised_episodes(project, now).order_by()
+    return Coalesce(Subquery(raised.values("project").annotate(n=Count("id")).values("n")), 0)
+
+
+def query_raised_episodes(project: UUID, now: int) -> "QuerySet[StuckEpisode]":
+    """Return raised episodes that need somebody and are not snoozed.
 
     The board itself counts what is stuck now. S7 implies S2 and S5 implies S3: each item counts
     once, as the board shows it once. Not counted: requests, whose people were asked (S6), and
@@ -30,10 +36,7 @@ def count_raised_episodes(project: UUID, now: int) -> Coalesce:
     workerless = open_episodes.filter(rule__in=("S1", "S2", "S7"), session=OuterRef("session"))
     settles = Q(rule="S4", needs_person=False) & ~Exists(workerless)
     counted = counted.exclude(rule="S6").exclude(settles)
-    awake = counted.filter(
-        Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now)
-    ).order_by()
-    return Coalesce(Subquery(awake.values("project").annotate(n=Count("id")).values("n")), 0)
+    return counted.filter(Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now))
 
 
 # Rules about a session whose worker is gone, silent, looping or fenced. S4 is about an effect of

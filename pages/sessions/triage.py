@@ -15,8 +15,9 @@ from accounts.models import Project
 from approvals.models import Gate
 from display import display_state
 from display.keyset_pagination import MAX_POSITION
+from ledger import violations
 from ledger.models import Effect
-from monitoring.models import StuckEpisode
+from monitoring import stuck_counts
 from recovery import liveness
 from sessions.models import ENDED, Session
 
@@ -44,10 +45,13 @@ def kind_condition(project: Project, kind: str, now_us: int) -> Q:
     """Return the condition of the sessions of a kind; none for an unknown one."""
     gone = liveness.worker_gone_condition(now_us)
     if kind == "attention":
-        stuck = StuckEpisode.objects.filter(
-            project=project, cleared_us__isnull=True, session__isnull=False
-        ).exclude(snoozed_until_us__gt=now_us)
-        return gone | Q(id__in=stuck.values("session"))
+        stuck = stuck_counts.query_raised_episodes(project.id, now_us)
+        violating = violations.query_unacknowledged(project.id)
+        return (
+            gone
+            | Q(id__in=stuck.filter(session__isnull=False).values("session"))
+            | Q(id__in=violating.order_by().values("session"))
+        )
     if kind == "running":
         return Q(status="running") & ~Q(mode="reported") & ~gone
     if kind == "waiting":

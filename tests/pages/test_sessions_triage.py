@@ -11,6 +11,7 @@ from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.people import Organization
+from tests.query.test_overview_numbers import run_without_permission
 
 pytestmark = pytest.mark.django_db
 
@@ -39,10 +40,14 @@ def test_each_number_of_sessions_equals_its_list(organization: Organization, age
     tabs = re.findall(r'<a href="([^"]+)"[^>]*>\s*([A-Z][a-z ]+) (\d+)\s*</a>', page)
     numbers = {words: int(number) for _, words, number in tabs}
     assert numbers["Waiting"] == numbers["Failed"] == numbers["Reported or imported"] == 1
-    assert numbers["Ended"] == 2
+    assert (numbers["Ended"], numbers["Needs attention"]) == (2, 0)
     for link, words, number in tabs:
         listed = read_list(viewer, link.replace("&amp;", "&"))[1]
         assert len(listed) == int(number), words
+    run_without_permission(inbox, "alone")  # until a person acknowledges it
+    page = read_list(viewer)[0]
+    assert re.search(r"Needs attention 1\s*</a>", page)
+    assert len(read_list(viewer, "?show=attention")[1]) == 1
     names_agent = reverse("agent", args=[organization.agent.id])
     assert page.count(f'<a href="{names_agent}">') == len(handles)
 
