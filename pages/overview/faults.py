@@ -310,7 +310,7 @@ def _newest_effects(rows: "QuerySet[Effect]") -> _Cases:
         position=F("opened_position"),
         name=F("tool"),
         who=F("agent__name"),
-        at_us=F("received_us"),
+        at_us=Coalesce("dispatched_at_us", "received_us"),  # when it ran, if that is known
     )
 
 

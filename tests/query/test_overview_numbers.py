@@ -2,6 +2,7 @@
 
 import html
 import re
+from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -186,3 +187,19 @@ def test_the_request_that_expires_first_is_named_and_no_value_is_shown_twice(
     first, second = (rows[f"/approvals/{plan['gate']['id']}/"] for plan in plans)
     assert ("first to expire" in first, "first to expire" in second) == (True, False)
     assert " ".join(re.sub(r"<[^>]+>", " ", first).split()).count("carts") == 1
+
+
+def test_a_run_without_permission_shows_when_it_ran(scenario: Scenario) -> None:
+    inbox = scenario.inbox
+    effect = run_without_permission(inbox, "ran-late")
+    ran_us = now_us() - 2 * 3_600_000_000
+    Effect.objects.filter(pk=effect.pk).update(
+        received_us=ran_us - 18_000_000_000, dispatched_at_us=ran_us
+    )
+    client = inbox.organization.client("reviewer")
+    for url in ("/approvals/", "/"):
+        page = " ".join(re.sub(r"<[^>]+>", "", client.get(url).text).split())
+        assert "2 h ago" in page, url
+        assert "7 h ago" not in page, url
+    ran = datetime.fromtimestamp(ran_us // 1_000_000, UTC).strftime("%H:%M:%S")
+    assert ran in client.get("/violations/acknowledge/").text
