@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -72,3 +73,56 @@ def test_the_box_completes_and_only_enter_searches(
         == page.get_by_label("Address").input_value()
     )
     assert messages == []
+
+
+def test_bars_narrow_to_a_range_by_mouse_and_by_keys(
+    live_server_process: Server, new_page: Callable[..., Page]
+) -> None:
+    agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
+    many(agent, "brushed", 12, answered=12)
+    page = enter(new_page(viewport={"width": 1280, "height": 800}), live_server_process)
+    address = f"{live_server_process.url}/search/?q=session:brushed&dense=1"
+    box, bars = page.get_by_role("combobox", name="Query"), page.locator(".brush")
+
+    def open_bars() -> tuple[int, int]:
+        """Open the search; return the start and the width of the bars in microseconds."""
+        page.goto(address)
+        expect(bars).to_have_class(re.compile("is-ready"))
+        return int(bars.get_attribute("data-from") or 0), int(bars.get_attribute("data-step") or 0)
+
+    def expect_range(first: int, last: int) -> None:
+        """Expect the query to be limited to these bars."""
+        us = [start + step * number for number in (first, last + 1)]
+        moments = [datetime.fromtimestamp(each / 1_000_000, UTC) for each in us]
+        since, until = (re.sub(":00Z$", "Z", f"{each:%Y-%m-%dT%H:%M:%SZ}") for each in moments)
+        expect(box).to_have_value(f"session:brushed since:{since} until:{until}")
+        expect(page).to_have_url(re.compile("dense=1"))
+
+    start, step = open_bars()
+    slots = int(bars.get_attribute("data-slots") or 0)
+    drawn = bars.locator("svg").bounding_box()
+    assert drawn
+
+    def find_middle(slot: int) -> float:
+        return drawn["x"] + (slot + 0.5) * drawn["width"] / slots
+
+    # Drag with the mouse, from the right to the left; the words show the range before it applies.
+    y = drawn["y"] + drawn["height"] / 2
+    page.mouse.move(find_middle(slots - 2), y)
+    page.mouse.down()
+    page.mouse.move(find_middle(slots // 2), y)
+    page.mouse.move(find_middle(1), y)
+    expect(bars.get_by_role("status")).to_have_text(re.compile(r"^\d{4}-.* to \d{4}-.* UTC$"))
+    page.mouse.up()
+    expect_range(1, slots - 2)
+    # By keys: the first bar, two more with Shift. Escape cancels.
+    start, step = open_bars()
+    bars.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    expect(bars.get_by_role("status")).to_have_text("")
+    page.keyboard.press("ArrowRight")
+    for _ in range(2):
+        page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Enter")
+    expect_range(0, 2)
