@@ -71,8 +71,10 @@ URL_OF_ROW: Final[dict[str, Callable[[Any], str]]] = {
 
 def build_search_url(text: str, **params: str) -> str:
     """Return the address of the search for `text`, without a query if empty."""
-    pairs = {**({"q": text} if text else {}), **params}
-    return _search_page_url() + (f"?{urlencode(pairs)}" if pairs else "")
+    # A page has a hundred of these links: commas of lists of columns stay as they are.
+    parts = (urlencode({"q": text} if text else {}), urlencode(params, safe=","))
+    pairs = "&".join(part for part in parts if part)
+    return _search_page_url() + (f"?{pairs}" if pairs else "")
 
 
 @cache

@@ -11,7 +11,7 @@ from accounts.access import PROJECT_PARAMETER
 from display import urls_of_rows
 from display.handles import parse_position
 from display.page_params import PagePlace, parse_number
-from investigation.query import compiler, edit
+from investigation.query import compiler, edit, result_columns
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser import values
 from investigation.query.parser.ast import Query, QueryError, QueryValue
@@ -73,9 +73,19 @@ class SearchRequest:
     def kept(self) -> dict[str, str]:
         """Return the parameters that every link to another query keeps."""
         kept = {"facets": "1"} if self.with_facets else {}
-        kept |= {"cols": ",".join(self.columns)} if self.columns else {}
+        kept |= {"cols": self._written_columns} if self.columns else {}
         kept |= {"dense": "1"} if self.is_dense else {}
         return kept | ({"time": "ran"} if self.shows_ran else {})
+
+    @property
+    def _written_columns(self) -> str:
+        """Return the chosen columns as links name them: they, or all but the others if shorter."""
+        chosen = ",".join(self.columns)
+        if self.query is None:
+            return chosen
+        names = [column.name for column in result_columns.COLUMNS[self.query.entity]]
+        others = ",".join(name for name in names if name not in self.columns)
+        return f"-{others}" if others and len(others) < len(chosen) else chosen
 
     @property
     def place(self) -> PagePlace:
@@ -102,19 +112,18 @@ def parse_search_request(
                 places[name] = position
     if refusal:
         return SearchRequest(text, refusal=refusal, with_facets=with_facets, part=part)
-    columns = str(parameters.get("cols", "")).split(",") if parameters.get("cols") else []
-    columns = [name for name in [*columns, *parameters.getlist("col")] if name.isidentifier()]
+    query, error = _parse_text(text)
     view = SearchRequest(
         text,
+        query,
         with_facets=with_facets,
-        columns=tuple(dict.fromkeys(columns[:MAX_COLUMNS])),
+        columns=_parse_columns(parameters, query),
         is_dense=parameters.get("dense") == "1",
         shows_ran=parameters.get("time") == "ran",
     )
     edited = _edit_text(text, parameters)
     if edited is not None or parameters.get("col"):
         return RedirectTo(urls_of_rows.build_search_url(edited or text, **view.kept))
-    query, error = _parse_text(text)
     return SearchRequest(
         text,
         query,
@@ -129,6 +138,17 @@ def parse_search_request(
         is_dense=view.is_dense,
         shows_ran=view.shows_ran,
     )
+
+
+def _parse_columns(parameters: QueryDict, query: Query | None) -> tuple[str, ...]:
+    """Return the chosen columns: those of `cols` and `col`; `cols=-a,b` are all but a and b."""
+    written = str(parameters.get("cols", ""))
+    names = written.removeprefix("-").split(",")
+    if written.startswith("-") and query is not None:
+        columns = result_columns.COLUMNS[query.entity]
+        names = [column.name for column in columns if column.name not in names]
+    names = [name for name in [*names, *parameters.getlist("col")] if name.isidentifier()]
+    return tuple(dict.fromkeys(names[:MAX_COLUMNS]))
 
 
 def _edit_text(text: str, parameters: QueryDict) -> str | None:

@@ -1,6 +1,6 @@
 """Template tags and filters of search results."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
@@ -20,7 +20,7 @@ from investigation.query import docs, result_columns
 from investigation.query.column_types import Column, Reader
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.facets import Facet, FacetValue
-from pages.search.histogram import BAR_STYLES
+from pages.search.histogram import BAR_STYLES, HistogramDrawing
 from pages.search.page import SearchPage
 from pages.templatetags.pages import arguments_cell, name
 from web.templatetags.gatebook import elapsed, grouped, mark, moment, untrusted_line
@@ -28,6 +28,8 @@ from web.untrusted_text import format_markup
 
 register = template.Library()
 _LONGEST: Final = 48
+# Attributes of untrusted text that the body of a table of chosen columns has for all its cells.
+_OF_TABLE: Final = ' hx-disable hx-ignore dir="ltr"'
 _SNIPPET: Final = 240  # characters of a part
 
 
@@ -42,45 +44,99 @@ def search_url(text: str, kept: Mapping[str, str] | None = None) -> str:
 
 @register.simple_tag
 def chosen_cells(page: SearchPage) -> SafeString:
-    """Render the rows of a table of chosen columns."""
+    """Render the rows of a table of chosen columns.
+
+    A page has more than a thousand of these cells, so they are written as short as HTML allows: no
+    closing tags, no quotes around one word, no attributes of an empty cell, which is not shown
+    where cells are no longer a table. The table's body keeps htmx from agents' text.
+    """
     assert page.results is not None  # noqa: S101 - rendered only with results
     reader, asof = page.results.reader, page.asof
     link = urls_of_rows.URL_OF_ROW[page.entity]
+    labels = [_label_attribute(column.label) for column in page.columns]
     rows = []
     for row in page.rows:
         cells = [
-            _chosen_cell(page.entity, column, column.value(row, reader)) for column in page.columns
+            _chosen_cell(page.entity, column, label, column.value(row, reader))
+            for column, label in zip(page.columns, labels, strict=True)
         ]
         head = format_markup(
-            '<th role="rowheader" scope="row"><a class="handle" href="{}">{}</a></th>',
+            '<th role=rowheader scope=row><a class=handle href="{}">{}</a>',
             f"{link(row)}{asof}",
             f"#{row.position}" if page.entity == "event" else str(row),
         )
-        rows.append(format_markup("<tr role=row>{}{}</tr>", head, SafeString("".join(cells))))
+        rows.append(format_markup("<tr role=row>{}{}", head, SafeString("".join(cells))))
     return SafeString("\n".join(rows))
 
 
-def _chosen_cell(entity: str, column: Column, value: Any) -> SafeString:
+@register.simple_tag
+def bar_rows(chart: HistogramDrawing, kept: Mapping[str, str]) -> SafeString:
+    """Render the rows of the table of bars, as short as HTML allows."""
+    labels = [_label_attribute(word) for word, _, _ in chart.heads]
+    return SafeString(
+        "".join(
+            format_markup(
+                '<tr role=row><th role=rowheader scope=row data-label=From><a href="{}">{}</a>'
+                "<td role=cell class=num data-label=All>{}{}",
+                search_url(row.text, kept),
+                moment(row.from_us, chart.form),
+                grouped(row.count),
+                SafeString(
+                    "".join(
+                        format_markup("<td role=cell class=num{}>{}", label, grouped(count))
+                        for label, (_, count) in zip(labels, row.counts, strict=True)
+                    )
+                ),
+            )
+            for row in chart.rows
+        )
+    )
+
+
+@register.simple_tag
+def select_options(pairs: Iterable[tuple[str, str]], chosen: str = "") -> SafeString:
+    """Render the options of a select from (value, label) pairs, as short as HTML allows.
+
+    Each row of the builder repeats all fields.
+    """
+    return SafeString(
+        "".join(
+            format_markup(
+                '<option value="{}" selected>{}' if value == chosen else '<option value="{}">{}',
+                value,
+                label,
+            )
+            for value, label in pairs
+        )
+    )
+
+
+def _label_attribute(label: str) -> SafeString:
+    """Return the attribute with the label of a column, without quotes if it is one word."""
+    form = " data-label={}" if label.isalpha() else ' data-label="{}"'
+    return format_markup(form, label)
+
+
+def _chosen_cell(entity: str, column: Column, label: SafeString, value: Any) -> SafeString:
     if value in (None, "", []):
-        return format_markup('<td role="cell" data-label="{}"></td>', column.label)
+        return SafeString("<td>")
+    form = "<td role=cell{}>{}"
     if column.kind == "time":
         us = int(datetime.fromisoformat(value).timestamp() * 1_000_000)
-        shown, form = moment(us), '<td role="cell" data-label="{}" class="fit">{}</td>'
+        shown, form = moment(us), "<td role=cell class=fit{}>{}"
     elif column.kind in ("number", "length"):
         text = elapsed(int(value * 1_000_000)) if column.kind == "length" else grouped(value)
-        shown, form = (
-            format_markup("{}", text),
-            '<td role="cell" data-label="{}" class="num">{}</td>',
-        )
+        shown, form = format_markup("{}", text), "<td role=cell class=num{}>{}"
     elif column.kind in ("word", "handle"):
         text = str(value)
         is_split = column.name == ENTITIES[entity].split
         shown = style(entity, text, text) if is_split else format_markup("{}", text)
-        form = '<td role="cell" data-label="{}" class="nowrap">{}</td>'
+        form = "<td role=cell{}>{}"
     else:
         text = str(result_columns.flatten_value(value))
-        shown, form = name(text, 80), '<td role="cell" data-label="{}">{}</td>'
-    return format_markup(form, column.label, shown)
+        shown = SafeString(name(text, 80).replace(_OF_TABLE, "", 1))
+        form = "<td role=cell class=wraps{}>{}"
+    return format_markup(form, label, shown)
 
 
 @register.simple_tag

@@ -13,6 +13,7 @@ import httpx
 from django.urls import URLPattern, URLResolver, get_resolver
 from playwright.sync_api import Page
 
+from investigation.query import result_columns
 from tests.config.server import Server
 from tests.pages.route_examples import IMPORTER, NEWCOMER, READER
 
@@ -39,6 +40,11 @@ PEOPLE: Final = {
     "session_bundle": IMPORTER,
     "sign_in": "",
 }
+# The largest page: a query of usual length, as many columns as a table can have, and facets.
+LARGEST_SEARCH: Final = (
+    "q=since:90d+-state:superseded+NOT+tool:nothing.here+-agent:nobody-at-all&facets=1&cols="
+    + ",".join(column.name for column in result_columns.COLUMNS["effect"])
+)
 # The queries of a page that needs one, or looks different with one. The first is its main state.
 QUERIES: Final = {
     "case_file": ("session={session}",),
@@ -54,6 +60,7 @@ QUERIES: Final = {
         "",
         *("q=effect+since:30d&facets=1", "q=session", "q=gate", "q=event", "q=exemption"),
         "q=99999999",  # no results of a word that is no ID
+        LARGEST_SEARCH,
         *("q=since:30d+|+group+tool", "q=tool:nothing.here", "q=state:odd", "q=voucher"),
     ),
     "search_link": ("q=tool:git.push+since:7d",),

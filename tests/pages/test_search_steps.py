@@ -7,7 +7,7 @@ import pytest
 from django.http import QueryDict
 
 from accounts.models import Project
-from investigation.query import compiler, facets
+from investigation.query import compiler, facets, result_columns
 from investigation.query.analysis import ExcludedRows
 from investigation.query.column_types import Reader
 from investigation.query.entity_registry import ENTITIES
@@ -64,6 +64,21 @@ def test_a_query_string_is_parsed(
     search = parse_search_request(QueryDict(query), accepts_fragment=accepts_fragment)
     assert isinstance(search, SearchRequest)
     assert {name: getattr(search, name) for name in expected} == expected
+
+
+def test_many_columns_are_written_as_all_but_the_others() -> None:
+    names = [column.name for column in result_columns.COLUMNS["effect"]]
+    for chosen in (names[:2], names[:24], names[-24:]):
+        search = parse_search_request(
+            QueryDict(f"q=tool:a&cols={','.join(chosen)}"), accepts_fragment=False
+        )
+        assert isinstance(search, SearchRequest)
+        assert search.columns == tuple(chosen)
+        written = search.kept["cols"]
+        assert len(written) <= len(",".join(chosen))
+        again = parse_search_request(QueryDict(f"q=tool:a&cols={written}"), accepts_fragment=False)
+        assert isinstance(again, SearchRequest)
+        assert set(again.columns) == set(chosen)
 
 
 def test_a_condition_to_add_redirects_and_an_error_has_its_place() -> None:
