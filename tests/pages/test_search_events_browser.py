@@ -126,3 +126,16 @@ def test_bars_narrow_to_a_range_by_mouse_and_by_keys(
         page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Enter")
     expect_range(0, 2)
+
+
+def test_the_usual_table_is_not_cut_off(
+    live_server_process: Server, new_page: Callable[..., Page]
+) -> None:
+    agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
+    many(agent, "wide", 12, answered=12)
+    page = enter(new_page(viewport={"width": 1280, "height": 800}), live_server_process)
+    page.goto(f"{live_server_process.url}/search/?q=effect")
+    table = page.get_by_role("region", name="Table of effects found")
+    expect(table.get_by_role("columnheader", name="Permission")).to_be_visible()
+    hidden = table.evaluate("element => element.scrollWidth - element.clientWidth")
+    assert hidden <= 0
