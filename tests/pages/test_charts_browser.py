@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Final
+from urllib.parse import urljoin
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from playwright.sync_api import Browser, Page
 
@@ -18,8 +20,11 @@ from display.state_textures import STATE_TEXTURES
 from monitoring.stuck.board import CAUSES, Cause, CauseGroup, StuckRow
 from monitoring.stuck.rules import RuleResult
 from pages.stuck.clock_strip import draw_clock_strip
+from pages.templatetags.overview import active_times
 from pages.timeline.bars import Bar, SessionEvent, Step, TimelineWindow
 from pages.timeline.svg import draw_timeline
+from tests.api.api_client import Caller
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.drawn_labels import SPACE_PX, WIDTHS, find_overlaps, read_labels, show_drawing
 from tests.pages.people import Organization
 from tests.visual.pictures import open_page
@@ -36,6 +41,22 @@ CHARTS_BY_STATE: Final = (
     ("/", ".is-day", "#today .keys-line"),
     ("/search/?q=effect&facets=1", ".histogram", ".brush-keys"),
 )
+# By template: the page and its chart, the page and its table.
+TWINS: Final = {
+    "pages/overview/_day_chart.html": ("/", ".is-day", "?view=table", "#today table"),
+    "pages/overview/_answer_chart.html": ("/", ".is-waits", "?view=table", "#answers table"),
+    "pages/overview/_working_now.html": ("/", ".strip", "?view=table", "#live-sessions table"),
+    "approvals/inbox/_waits.html": (
+        *("/approvals/?state=decided", ".is-waits"),
+        *("/approvals/?state=decided", ".waits table"),
+    ),
+    "pages/stuck/_strip.html": ("/stuck/", ".clocks .chart", "/stuck/", "table.stuck"),
+    "pages/agents/agent.html": ("AGENT", ".is-calendar", "AGENT", ".twin table"),
+    "pages/search/_histogram_and_facets.html": (
+        *("/search/?q=effect&facets=1", ".histogram"),
+        *("/search/?q=effect&facets=1", ".bars table"),
+    ),
+}
 
 
 def draw_bar(number: int, *minutes: int) -> Bar:
@@ -268,3 +289,70 @@ def test_a_column_of_the_day_names_its_states(organization: Organization, browse
         title = column.locator("title").text_content()
         assert title
         assert " ".join(title.split()).startswith(words)
+
+
+@pytest.fixture
+def inbox(organization: Organization, agent: Caller) -> InboxScenario:
+    """Return a project whose rules require approval, with a request that was answered."""
+    scenario = InboxScenario(organization, agent)
+    scenario.rules()
+    scenario.declare("git.push")
+    scenario.answer(scenario.gate(scenario.plan("answered", tool="git.push")), "rita")
+    return scenario
+
+
+def list_chart_templates() -> set[str]:
+    """Return the templates that draw a chart or the strip of a session."""
+    folder = settings.BASE_DIR / "templates"
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.html")
+        if re.search(r'<svg class="(chart|strip|histogram)\b', path.read_text(encoding="utf-8"))
+    }
+
+
+@pytest.mark.usefixtures("sample")
+def test_every_chart_has_a_table_with_its_numbers(inbox: InboxScenario, browser: Browser) -> None:
+    assert set(TWINS) == list_chart_templates()
+    client = inbox.organization.client("viewer")
+    agent = f"/agents/{inbox.organization.agent.id}/"
+    for template, (url, chart, twin_url, table) in TWINS.items():
+        with open_chart(browser, client, url.replace("AGENT", agent)) as page:
+            assert page.locator(chart).count() > 0, template
+            if twin_url == "?view=table":
+                section = page.locator("section", has=page.locator(chart))
+                link = section.get_by_role("link", name="As a table")
+                assert (link.get_attribute("href") or "").startswith(twin_url), template
+        with open_chart(browser, client, urljoin(url, twin_url).replace("AGENT", agent)) as page:
+            rows = page.locator(f"{table} tbody tr")
+            assert rows.count() > 0, template
+            assert page.locator(f"{table} caption").count() == 1, template
+            assert any(re.search(r"[1-9]", row) for row in rows.all_text_contents()), template
+
+
+def test_minutes_in_a_row_are_one_time() -> None:
+    noon = 12 * HOUR
+    assert active_times([0, 1, 2, 5, 29, 30], noon) == "12:00 to 12:02, 12:05, 12:29 to 12:30"
+    assert active_times([], noon) == ""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_labels_of_the_overview_do_not_overlap(
+    inbox: InboxScenario, browser: Browser, width: int
+) -> None:
+    with open_chart(browser, inbox.organization.client("viewer"), "/", width) as page:
+        assert find_overlaps(page, ".is-waits") == []
+        # The links of a heading stand on its line.
+        header = page.locator("#live-sessions > header").bounding_box()
+        assert header
+        assert header["height"] < 40
+
+
+@pytest.mark.usefixtures("sample")
+def test_heads_of_the_table_of_the_day_do_not_overlap(
+    organization: Organization, browser: Browser
+) -> None:
+    with open_chart(browser, organization.client("viewer"), "/?view=table") as page:
+        heads = page.locator("#today th[scope=col]")
+        assert heads.count() > 8
+        assert heads.evaluate_all("heads => heads.every((th) => th.scrollWidth <= th.clientWidth)")
