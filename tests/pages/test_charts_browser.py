@@ -26,7 +26,8 @@ from pages.timeline.svg import draw_timeline
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.drawn_labels import SPACE_PX, WIDTHS, find_overlaps, read_labels, show_drawing
-from tests.pages.people import Organization
+from tests.pages.people import Organization, signed_in
+from tests.pages.sample_data import SampleIds, done
 from tests.visual.pictures import open_page
 from tests.visual.sample import PageAddress
 from web.templatetags.gatebook import elapsed
@@ -356,3 +357,102 @@ def test_heads_of_the_table_of_the_day_do_not_overlap(
         heads = page.locator("#today th[scope=col]")
         assert heads.count() > 8
         assert heads.evaluate_all("heads => heads.every((th) => th.scrollWidth <= th.clientWidth)")
+
+
+def test_sections_of_the_overview_have_one_order_on_a_phone(
+    inbox: InboxScenario, browser: Browser
+) -> None:
+    with open_chart(browser, inbox.organization.client("viewer"), "/", 390) as page:
+        tops = {
+            section: page.locator(f"#{section}").evaluate(
+                "part => part.getBoundingClientRect().top"
+            )
+            for section in ("waiting", "wrong", "today", "live-sessions", "answers")
+        }
+        lefts = {
+            page.locator(f"#{section}").evaluate("part => part.getBoundingClientRect().left")
+            for section in tops
+        }
+    assert list(tops.values()) == sorted(set(tops.values()))
+    assert len(lefts) == 1
+
+
+def test_a_finger_moves_the_timeline(sample: SampleIds, browser: Browser) -> None:
+    client = Client()
+    client.cookies[settings.SESSION_COOKIE_NAME] = signed_in("viewer")
+    url = f"/sessions/{sample.session}/timeline/?view=lanes&live=off"
+    with open_chart(browser, client, url, 390, has_touch=True, is_mobile=True) as page:
+        lanes = page.locator("[data-lanes]")
+        lanes.scroll_into_view_if_needed()
+        box = lanes.bounding_box()
+        assert box
+        assert lanes.evaluate("part => part.scrollLeft") == 0, "now is at the right end"
+        y = box["y"] + 60
+        finger = page.context.new_cdp_session(page)
+
+        def touch(kind: str, *places: float) -> None:
+            points = [{"x": x, "y": y} for x in places]
+            finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        left = box["x"] + 40
+        touch("touchStart", left)
+        for step in range(1, 11):
+            touch("touchMove", left + 15 * step)
+        touch("touchEnd")
+        page.wait_for_function("document.querySelector('[data-lanes]').scrollLeft < -100")
+        assert page.evaluate("scrollX") == 0
+        assert page.url.endswith(url), "a bar below the finger is not opened"
+
+
+READ_GRAPH = """() => {
+  const graph = document.querySelector(".is-graph"), origin = graph.getBoundingClientRect();
+  const place = (node) => node.getAttribute("y");
+  return {
+    nodes: [...graph.querySelectorAll("a")].map((node) => [
+      node.getAttribute("href"), node.querySelector(".dim").textContent,
+      place(node.querySelector(".pin")),
+    ]),
+    edges: [...graph.querySelectorAll(".edge")].map((edge) => ["x1", "x2", "y1", "y2"].map(
+      (name) => parseFloat(edge.getAttribute(name)))),
+    subject: place(graph.querySelector(":scope > .pin")),
+  };
+}"""
+
+
+def test_the_graph_of_an_effect_has_the_rows_of_its_table(
+    organization: Organization, agent: Caller, browser: Browser
+) -> None:
+    agent.session("s")
+    top = agent.plan("top", "s", tool="git.push", arguments={"ref": "top"})
+    push = {"tool": "git.push", "arguments": {"ref": "main"}}
+    subject = agent.plan("one", "s", **push, parent_effect=top["id"])
+    agent.dispatch(subject)
+    agent.acknowledge(subject)
+    for key in ("child", "second"):
+        agent.plan(key, "s", tool="mail.send", arguments={}, parent_effect=subject["id"])
+    body = {"effect_key": "undo", "tool": "git.revert", "arguments": {"ref": "main"}}
+    done(agent.post(f"/effects/{subject['id']}/compensate", body))
+    url = f"/effects/{subject['id']}/"
+    with open_chart(browser, organization.client("viewer"), url) as page:
+        graph = page.evaluate(READ_GRAPH)
+        rows = page.locator("#relations tbody tr")
+        table = {
+            (row.locator("a").first.get_attribute("href"), row.locator("td").first.inner_text())
+            for row in rows.all()
+        }
+        page.locator(".is-graph a").first.click()
+        page.wait_for_url(f"**{graph['nodes'][0][0]}")
+    assert len(table) >= 4
+    assert {(href, how) for href, how, _ in graph["nodes"]} == table
+    # One edge leads from this effect to each node, in the row of the node.
+    ends = [
+        (edge[0], edge[2], edge[3]) if edge[1] < 50 else (edge[1], edge[3], edge[2])
+        for edge in graph["edges"]
+    ]
+    assert sorted(str(int(y)) for _, y, _ in ends) == sorted(y for *_, y in graph["nodes"])
+    assert {str(int(y)) for *_, y in ends} == {graph["subject"]}
+    causes = [href for href, how, _ in graph["nodes"] if how.startswith("parent")]
+    assert causes == [f"/effects/{top['id']}/"]
+    assert len([x for x, *_ in ends if x < 50]) == len(
+        [how for _, how, _ in graph["nodes"] if how.startswith(("parent", "compensated by"))]
+    )
