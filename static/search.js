@@ -107,7 +107,7 @@ document.querySelector(".builder")?.addEventListener("focusin", async (event) =>
   const SVG = "http://www.w3.org/2000/svg";
   const prepare = (figure) => {
     if (!figure || figure.classList.contains("is-ready")) return;
-    const { from, step, slots, field } = figure.dataset, svg = figure.querySelector("svg");
+    const { from, step, slots, field } = figure.dataset, svg = figure.querySelector("svg.histogram");
     const count = Number(slots), words = document.createElement("p");
     const mark = document.createElementNS(SVG, "rect");
     mark.setAttribute("class", "selected");

@@ -72,7 +72,7 @@ def chosen_cells(page: SearchPage) -> SafeString:
 @register.simple_tag
 def bar_rows(chart: HistogramDrawing, kept: Mapping[str, str]) -> SafeString:
     """Render the rows of the table of bars, as short as HTML allows."""
-    labels = [_label_attribute(word) for word, _, _ in chart.heads]
+    labels = [_label_attribute(word) for word, *_ in chart.heads]
     return SafeString(
         "".join(
             format_markup(

@@ -100,7 +100,7 @@ def test_bars_narrow_to_a_range_by_mouse_and_by_keys(
 
     start, step = open_bars()
     slots = int(bars.get_attribute("data-slots") or 0)
-    drawn = bars.locator("svg").bounding_box()
+    drawn = bars.locator("svg.histogram").bounding_box()
     assert drawn
 
     def find_middle(slot: int) -> float:
