@@ -55,7 +55,7 @@ def render_tables(results: dict[str, Any]) -> str:
 
 
 def _list_crash_rows(results: dict[str, Any]) -> Iterator[str]:
-    yield "### W1: crashes around effects\n"
+    yield "## W1: crashes around effects\n"
     yield f"| substrate | schedules | {' | '.join(COUNTERS)} | ended with a person |"
     yield "|---|--:|" + "--:|" * (len(COUNTERS) + 1)
     for name, counts in results.get("baselines", {}).items():
@@ -81,7 +81,7 @@ def _format_row(name: str, counts: dict[str, Any]) -> str:
 
 
 def _list_race_rows(results: dict[str, Any]) -> Iterator[str]:
-    yield "### W2: scheduler, worker and approver at once\n"
+    yield "## W2: scheduler, worker and approver at once\n"
     yield "| where | what | tried | violations |"
     yield "|---|---|--:|--:|"
     for vendor, figures in results["databases"].items():
@@ -134,7 +134,7 @@ def _list_mutant_rows(results: dict[str, Any]) -> Iterator[str]:
         if "mutants" not in figures:
             continue
         caught = figures["mutants"]["caught"]
-        yield f"### Mutants, {_NAMES[vendor]}: {sum(map(bool, caught.values()))} of {len(caught)} caught\n"
+        yield f"## Mutants, {_NAMES[vendor]}: {sum(map(bool, caught.values()))} of {len(caught)} caught\n"
         yield "| injected fault | caught by |"
         yield "|---|---|"
         for name, text in caught.items():

@@ -1,6 +1,7 @@
 """The documentation site: made from docs/ and from code, complete, and without the network."""
 
 import base64
+import gzip
 import hashlib
 import os
 import re
@@ -18,13 +19,18 @@ from config.docs_site import made_pages, site_build, site_files
 
 pytestmark = pytest.mark.once
 INLINE = re.compile(rb"<(script|style)(?![^>]*(?:\bsrc=|/json))[^>]*>(.*?)</\1>", re.DOTALL)
+REMOVED = "removed.html.gz"  # an earlier build has it
 LOADED = re.compile(r"<(?:script|img|link)\b[^>]*\b(?:src|href)=[\"']?(https?:)?//")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built strictly: a dead link fails."""
-    return site_build.build_site(tmp_path_factory.mktemp("docs"))
+    folder = tmp_path_factory.mktemp("docs")
+    old = folder / settings.GATEBOOK_VERSION / REMOVED
+    old.parent.mkdir()
+    old.touch()
+    return site_build.build_site(folder)
 
 
 def test_each_document_is_a_page_under_its_heading(site: Path) -> None:
@@ -54,6 +60,17 @@ def test_nothing_comes_from_elsewhere_and_inline_parts_are_in_the_policy(site: P
         for _, part in INLINE.findall(text):
             digest = base64.b64encode(hashlib.sha256(part).digest()).decode()
             assert f"'sha256-{digest}'" in policy, page
+
+
+def test_compressed_files_are_those_of_this_build(site: Path) -> None:
+    files = list(site.rglob("*.gz"))
+    assert len(files) > 100
+    for file in files:
+        assert gzip.decompress(file.read_bytes()) == file.with_suffix("").read_bytes(), file
+    assert not (site / REMOVED).exists()
+    texts = [path for path in site.rglob("*") if path.suffix in {".html", ".js", ".css", ".json"}]
+    large = [path for path in texts if path.stat().st_size > 1000]
+    assert [path for path in large if not path.with_name(f"{path.name}.gz").exists()] == []
 
 
 def test_links_that_leave_the_documents_become_paths(site: Path) -> None:
@@ -113,6 +130,12 @@ def test_the_address_leads_to_a_site_that_is_built_while_the_server_runs(
     assert "'sha256-" in answer.headers["Content-Security-Policy"]
 
     copy = tmp_path / page.strip("/")
+    (copy / "index.html").write_text("built again")
+    (copy / "index.html.gz").unlink()
+    os.utime(copy / site_files.POLICY_NAME)
+    answer = client.get(page, headers={"Accept-Encoding": "gzip"})
+    assert b"".join(answer) == b"built again"
+
     removed = f"{page}glossary/"
     assert client.get(removed).status_code == 200
     shutil.rmtree(copy / "glossary")
