@@ -1,4 +1,4 @@
-"""Django settings from the environment. docs/how-to/operating.md lists the variables."""
+"""Django settings from the environment. config/variables.py lists the variables."""
 
 import os
 import sys

@@ -11,6 +11,7 @@ from db import jobs as db_job_heartbeats
 from db import schema_inventory, triggers
 from journal import fingerprints
 from monitoring import job_heartbeats
+from monitoring.metric_texts import METRICS
 from proofs import seal_lag, sealer
 from web.templatetags.gatebook import elapsed
 
@@ -48,23 +49,19 @@ def metrics(request: HttpRequest) -> HttpResponse:
     except (DatabaseError, InterfaceError):
         return _text_response("not ready: the database does not answer", 503)
     troubled = [(job.name, int(job.in_trouble)) for job in jobs if job.ago_us is not None]
-    lines = [
-        *_metric_head("seal_lag_seconds", "Age of the oldest entry that is not sealed."),
-        f"gatebook_seal_lag_seconds {lag.age_us / 1_000_000:.6f}",
-        *_metric_head("seal_late", "Whether the seal is later than an operator should accept."),
-        f"gatebook_seal_late {int(lag.is_late)}",
-        *_metric_head("sealed_entries", "Size of the tree."),
-        f"gatebook_sealed_entries {lag.size}",
-        *_metric_head("job_in_trouble", "Whether a job is late or its last run failed."),
-        *(f'gatebook_job_in_trouble{{job="{name}"}} {value}' for name, value in troubled),
-    ]
+    samples = {
+        "gatebook_seal_lag_seconds": [f" {lag.age_us / 1_000_000:.6f}"],
+        "gatebook_seal_late": [f" {int(lag.is_late)}"],
+        "gatebook_sealed_entries": [f" {lag.size}"],
+        "gatebook_job_in_trouble": [f'{{job="{name}"}} {value}' for name, value in troubled],
+    }
+    lines = []
+    for name, meaning in METRICS.items():
+        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+        lines += [f"{name}{sample}" for sample in samples[name]]
     response = _text_response("\n".join(lines), 200)
     response.headers["Content-Type"] = "text/plain; version=0.0.4; charset=utf-8"
     return response
-
-
-def _metric_head(name: str, meaning: str) -> tuple[str, str]:
-    return f"# HELP gatebook_{name} {meaning}", f"# TYPE gatebook_{name} gauge"
 
 
 def _ready_lines() -> list[str]:

@@ -1,7 +1,8 @@
-"""Pages of the reference that are made from code: endpoints, commands and the client.
+"""Pages of the reference that are made from code.
 
-Each function returns Markdown. Source: the OpenAPI document, the parsers of the commands, and the
-docstrings of the Python client, which is read and not imported.
+Each function returns Markdown. Source: the OpenAPI document, the parsers of the commands, the
+docstrings of the Python client, which is read and not imported, the schema of policy files, and the
+tables of variables and metrics.
 """
 
 import ast
@@ -16,6 +17,9 @@ from django.conf import settings
 from django.core.management import get_commands, load_command_class
 
 from api.openapi.document import build_openapi_document
+from approvals.policies.editor_schema import build_policies_schema
+from config.variables import VARIABLES
+from monitoring.metric_texts import METRICS
 
 MADE_FROM_CODE: Final = "*This page is made from the code of this version.*"
 _SUBCOMMAND: Final = re.compile(r"^    ([a-z][a-z-]*)\s", re.MULTILINE)
@@ -79,6 +83,8 @@ def _follow(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
 def _name_type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
     if "enum" in schema:
         return " ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
     for word in ("anyOf", "oneOf"):
@@ -170,6 +176,70 @@ def _describe_docstring(
     return _escape(ast.get_docstring(node) or "")
 
 
+def build_policy_file_page() -> str:
+    """Return every key of a policy file with its values."""
+    parts = [
+        "# Keys of a policy file",
+        MADE_FROM_CODE,
+        "[Policies](policies.md) explains the rules and has examples.",
+    ]
+    return "\n\n".join((*parts, *_describe_keys(build_policies_schema(), ""))) + "\n"
+
+
+def _describe_keys(schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Describe the keys of an object, and then of the objects below it."""
+    rows, below = [], []
+    for name, value in schema["properties"].items():
+        inner = value.get("items", value)
+        if "properties" in inner:
+            below.append((inner, f"{path}.{name}".strip(".")))
+        needed = "required" if name in schema.get("required", ()) else "optional"
+        meaning = _escape(value.get("description", ""))
+        rows.append((f"`{name}`", needed, _name_type(value), _name_limits(value), meaning))
+    yield f"## `{path}`" if path else "## The file"
+    yield _table(("key", "needed", "type", "limits", "meaning"), rows)
+    for inner, inner_path in below:
+        yield from _describe_keys(inner, inner_path)
+
+
+def _name_limits(schema: dict[str, Any]) -> str:
+    choices = (schema, *schema.get("anyOf", ()))
+    words = {
+        "minimum": "at least {}",
+        "maximum": "at most {}",
+        "pattern": "`{}`",
+        "maxLength": "at most {} characters",
+        "maxItems": "at most {} items",
+    }
+    return ", ".join(
+        text.format(choice[word])
+        for choice in choices
+        for word, text in words.items()
+        if word in choice
+    )
+
+
+def build_settings_page() -> str:
+    """Return every environment variable with its default."""
+    parts = ["# Settings", MADE_FROM_CODE, "Gatebook reads these environment variables."]
+    for heading, variables in VARIABLES.items():
+        rows = [(f"`{each.name}`", each.default, each.meaning) for each in variables]
+        parts += [f"## {heading}", _table(("variable", "default", "meaning"), rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def build_metrics_page() -> str:
+    """Return every metric with its help text."""
+    parts = [
+        "# Metrics",
+        MADE_FROM_CODE,
+        "`/metrics` shows these gauges. [How to monitor Gatebook]"
+        "(../how-to/operating.md#health-readiness-and-logs) has rules for alerts.",
+        _table(("metric", "meaning"), [(f"`{name}`", text) for name, text in METRICS.items()]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(
@@ -193,4 +263,7 @@ MADE_PAGES: Final = {
     "reference/manage-commands.md": build_manage_page,
     "reference/gatebook-command.md": build_gatebook_page,
     "reference/python-client-api.md": build_client_page,
+    "reference/policy-file.md": build_policy_file_page,
+    "reference/settings.md": build_settings_page,
+    "reference/metrics.md": build_metrics_page,
 }

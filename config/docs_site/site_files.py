@@ -19,11 +19,19 @@ FROM_ROOT: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
+# Code whose contents are a page of the site; a link to the code leads to the page.
+FROM_CODE: Final = {
+    "approvals/policies/editor_schema.py": "reference/policy-file.md",
+    "config/variables.py": "reference/settings.md",
+    "monitoring/metric_texts.py": "reference/metrics.md",
+}
 # What the site is made from: the documents, and the code of which the reference is made.
 _SOURCES: Final = (
     "docs/**/*",
     "*.md",
     "api/**/*.py",
+    "approvals/policies/*.py",
+    "monitoring/metric_texts.py",
     "client/gatebook_client/**/*.py",
     "config/**/*",
     "*/management/commands/*.py",

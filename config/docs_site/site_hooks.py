@@ -10,7 +10,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from config.docs_site.made_pages import MADE_PAGES
-from config.docs_site.site_files import FROM_ROOT
+from config.docs_site.site_files import FROM_CODE, FROM_ROOT
 
 _LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -38,9 +38,9 @@ def replace_links(markdown: str, *, page: Page, **_: Any) -> str:
         if path.is_relative_to(inside) and not path.is_dir():
             return link[0]
         name = path.relative_to(settings.BASE_DIR.resolve()).as_posix()
-        if name in FROM_ROOT:
+        if page_path := FROM_ROOT.get(name) or FROM_CODE.get(name):
             up = "../" * (len(Path(page.file.src_uri).parts) - 1)
-            return f"[{text}]({up}{FROM_ROOT[name]}{anchor})"
+            return f"[{text}]({up}{page_path}{anchor})"
         return text if name in text else f"{text} (`{name}`)"
 
     return _LINK.sub(replace, markdown)

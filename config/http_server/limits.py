@@ -1,6 +1,6 @@
 """Limits per client: connections, time, bytes.
 
-docs/how-to/operating.md lists the variables.
+config/variables.py lists the variables.
 """
 
 import ipaddress

@@ -1,6 +1,7 @@
 """The documents are true: links have targets, variables exist, and the quickstart works unchanged."""
 
 import json
+import math
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,8 @@ import httpx
 import pytest
 from django.test import Client
 
+from config.variables import VARIABLES
+from monitoring.metric_texts import METRICS
 from tests.config.server import ROOT, Server
 from tests.visual.pictures import SCHEMES
 
@@ -59,10 +62,9 @@ def test_the_map_names_every_document() -> None:
 
 
 @pytest.mark.once
-def test_operating_names_every_variable_that_is_read_and_no_other() -> None:
-    documented = set(
-        VARIABLE.findall((ROOT / "docs" / "how-to" / "operating.md").read_text(encoding="utf-8"))
-    )
+def test_the_table_has_every_variable_that_is_read_and_no_other() -> None:
+    listed = [each.name for group in VARIABLES.values() for each in group]
+    documented = {name for name in listed if VARIABLE.fullmatch(name)}
     files = [
         path
         for path in ROOT.glob("*/**/*.py")
@@ -208,12 +210,21 @@ def test_the_status_page_quotes_the_evaluation_as_it_was_measured() -> None:
     assert [line for line in quoted if line not in measured] == []
 
 
+@pytest.mark.once
+def test_numbers_are_the_defaults_of_the_settings() -> None:
+    text = (ROOT / "config" / "settings.py").read_text(encoding="utf-8")
+    numbers = re.findall(r'(?:int|float)\(os\.environ\.get\("(\w+)"\) or ([\d *]+)\)', text)
+    defaults = {each.name: each.default for group in VARIABLES.values() for each in group}
+    assert len(numbers) >= 8
+    for name, product in numbers:
+        number = math.prod(int(factor) for factor in product.split("*"))
+        assert number == 0 or int(defaults[name].split()[0]) == number, name
+
+
 @pytest.mark.django_db
-def test_the_metrics_are_those_that_the_document_lists(client: Client) -> None:
-    operating = (ROOT / "docs" / "how-to" / "operating.md").read_text(encoding="utf-8")
+def test_the_metrics_are_those_of_the_table(client: Client) -> None:
     served = re.findall(r"^# HELP (\w+) ", client.get("/metrics").content.decode(), re.MULTILINE)
-    assert served
-    assert re.findall(r"^\| `(gatebook_\w+)", operating, re.MULTILINE) == served
+    assert served == list(METRICS)
 
 
 @pytest.mark.once

@@ -15,7 +15,11 @@ from django.core.management import CommandError, call_command, get_commands
 from django.test import Client
 
 from api.openapi.document import build_openapi_document
+from approvals.policies import policies_yaml
 from config.docs_site import made_pages, site_build, site_files
+from config.variables import VARIABLES
+from ledger.tools.predicates import ARGUMENT_OPERATORS
+from monitoring.metric_texts import METRICS
 
 pytestmark = pytest.mark.once
 INLINE = re.compile(rb"<(script|style)(?![^>]*(?:\bsrc=|/json))[^>]*>(.*?)</\1>", re.DOTALL)
@@ -94,6 +98,33 @@ def test_the_reference_names_everything_that_the_code_has() -> None:
     client = made_pages.build_client_page()
     for name in ("Client", "AsyncSession", "PermissionRefused", "Result"):
         assert f"## {name}\n" in client
+
+
+def test_the_reference_has_every_setting_metric_and_policy_key() -> None:
+    page = made_pages.build_settings_page()
+    for group in VARIABLES.values():
+        assert [each.name for each in group if f"| `{each.name}` |" not in page] == []
+    page = made_pages.build_metrics_page()
+    assert [name for name in METRICS if f"| `{name}` |" not in page] == []
+    page = made_pages.build_policy_file_page()
+    keys = {
+        *policies_yaml.TOP_KEYS,
+        *policies_yaml.HOURS_KEYS,
+        *policies_yaml.RULE_KEYS,
+        *policies_yaml.MATCH_KEYS,
+        *policies_yaml.RATE_KEYS,
+        *policies_yaml.REQUIRE_KEYS,
+        *policies_yaml.RATIONALE_KEYS,
+        *policies_yaml.EVIDENCE_KEYS,
+        *ARGUMENT_OPERATORS,
+    }
+    assert [key for key in keys if f"| `{key}` |" not in page] == []
+
+
+def test_a_link_to_a_table_in_code_leads_to_its_page(site: Path) -> None:
+    operating = (site / "how-to" / "operating" / "index.html").read_text()
+    for name in ("settings", "metrics"):
+        assert f'href="../../reference/{name}/"' in operating
 
 
 @pytest.mark.matrix
