@@ -25,7 +25,8 @@ Exit codes:
   1  modified, missing, reordered, fork or anchor_mismatch
   2  nothing was proved: wrong call, unreadable file, unknown key, missing package
   3  integrity holds, but a producer's sequence has gaps (only with --complete)
-  4  integrity holds, but entries wait longer than --max-lag for their seal
+  4  what is proved holds, but entries wait longer than --max-lag for their seal, or a bundle shows
+     entries without a proof: they may be forged. Export it again
   130  interrupted; --resume continues
 
 The limit: control of the database, the signing key and every anchor allows any rewriting.
@@ -2132,6 +2133,16 @@ _SAME: Final = (
 )
 
 
+_UNCHECKED: Final = (
+    "Entries and their bodies are checked. The summary in bundle.json (states of effects, gates,"
+    " permissions, votes) and README.md are not: read them in the entries."
+)
+_UNCHECKED_EXPORT: Final = (
+    "Entries and their bodies are checked. The rows and the README.md of the export are not: they"
+    " are what Gatebook showed, and the entries say whether it was right."
+)
+
+
 def verify_bundle(
     path: Path, pinned: Sequence[VerifierKey], with_signatures: bool = True
 ) -> tuple[Report, Head]:
@@ -2152,7 +2163,10 @@ def verify_bundle(
             head = verify_document(document, "proof.json", report, pinned, with_signatures)
             if "bundle.json" in file.namelist():
                 shown = read_json(file.read("bundle.json"), "bundle.json")
-                _compare_shown(shown, document, report)
+                _compare_shown(shown, document, head, report)
+                report.notes.append(_UNCHECKED)
+            elif "about.json" in file.namelist():
+                report.notes.append(_UNCHECKED_EXPORT)
     except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         raise Unusable(f"{path} cannot be read: {error}.") from None
     return report, head
@@ -2187,14 +2201,26 @@ def _check_sums(file: zipfile.ZipFile, report: Report) -> None:
                 )
 
 
-def _compare_shown(shown: dict[str, Any], document: dict[str, Any], report: Report) -> None:
-    """Check that bundle.json shows the entries that proof.json proves."""
+def _compare_shown(
+    shown: dict[str, Any], document: dict[str, Any], head: Head, report: Report
+) -> None:
+    """Check that bundle.json shows the entries that proof.json proves.
+
+    Positions grow in the order of the tree. So an entry up to the last position of the tree head is
+    in the tree, and its proof is missing; a later one may wait for its seal.
+    """
     proved = {row.get("position"): row for row in document["entries"] if isinstance(row, dict)}
     unproved = 0
     for entry in shown.get("entries", []):
         row = proved.pop(entry.get("position"), None)
-        if row is None:
+        position = entry.get("position")
+        if row is None and isinstance(position, int) and position > head.last_position:
             unproved += 1
+            continue
+        if row is None:
+            detail = "has no proof in the bundle, though the tree head covers its position"
+            kind = str(entry.get("kind", ""))
+            report.add(Finding("missing", "proof", detail, position=position, kind=kind))
             continue
         try:
             differs = _find_difference(entry, row, shown.get("origin", {}).get("session"))
@@ -2220,8 +2246,12 @@ def _compare_shown(shown: dict[str, Any], document: dict[str, Any], report: Repo
             continue
         report.add(Finding("missing", "entry", detail, index, index, position))
     if unproved:
-        detail = f"{unproved} entries of bundle.json were not sealed yet at the export"
+        detail = (
+            f"{unproved} entries of bundle.json have no proof: they were not sealed at the export,"
+            " or they are forged"
+        )
         report.add(Finding("unsealed_tail", "entry", detail), unproved)
+        report.is_behind = True
 
 
 def _find_difference(entry: dict[str, Any], row: dict[str, Any], session: Any) -> str:
@@ -2456,7 +2486,11 @@ def write_report(report: Report, code: int) -> str:
         OK: "Integrity holds.",
         IS_BROKEN: "Integrity is BROKEN.",
         HAS_GAPS: "Integrity holds; the record of a producer has gaps.",
-        IS_BEHIND: "Integrity holds; sealing is behind.",
+        IS_BEHIND: (
+            "What is proved holds; entries without a proof remain."
+            if report.mode == "bundle"
+            else "Integrity holds; sealing is behind."
+        ),
     }
     lines.append(f"{words[code]} Exit code {code}.")
     return "".join(f"{line}\n" for line in lines)

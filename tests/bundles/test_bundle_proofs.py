@@ -40,6 +40,15 @@ CHANGES: Final[list[tuple[str, str, Callable[[Document, Document], object]]]] = 
     ),
     ("modified", "wrong signature", lambda _, proofs: _change_head(proofs)),
     ("missing", "does not show it", lambda shown, _: shown["entries"].pop(3)),
+    ("missing", "has no proof in the bundle", lambda _, proofs: proofs["entries"].pop(3)),
+    (
+        "missing",
+        "has no proof in the bundle",
+        lambda shown, proofs: (
+            proofs["entries"].pop(3),
+            shown["entries"][3]["body"].update(text='{"forged":true}'),
+        ),
+    ),
     ("missing", "names no erasure", lambda _, proofs: proofs.update(erased=[])),
     (
         "missing",
@@ -110,9 +119,10 @@ def test_a_bundle_proves_its_entries_to_a_stranger(origin: Origin, tmp_path: Pat
     report, _ = gatebook_verify.verify_bundle(
         packed(summed(lacking), tmp_path / "lacking.zip"), [pinned]
     )
-    assert report.counts["missing"] == 1, report.findings
+    assert report.counts["missing"] == 2, report.findings
     assert "erased" not in report.counts
     assert "no entry in it records that it was executed" in report.findings[0].detail
+    assert "has no proof in the bundle" in report.findings[1].detail
 
 
 def test_entries_that_wait_for_their_seal_are_counted(origin: Origin, tmp_path: Path) -> None:
@@ -128,6 +138,30 @@ def test_entries_that_wait_for_their_seal_are_counted(origin: Origin, tmp_path: 
     report, _ = gatebook_verify.verify_bundle(path, ())
     assert report.counts["unsealed_tail"] == 1
     assert not report.is_broken
+    # It may be forged: such a bundle never passes as proved.
+    assert report.exit_code(False) == 4
+    assert "entries without a proof remain" in gatebook_verify.write_report(report, 4)
+
+
+def test_a_bundle_whose_proofs_were_dropped_does_not_pass(origin: Origin, tmp_path: Path) -> None:
+    seal_entries()
+    files = members(origin.export())
+    shown, proofs = (orjson.loads(files[name]) for name in ("bundle.json", "proof.json"))
+    proofs.update(entries=[], erased=[])
+    for entry in shown["entries"]:
+        entry["actor"] = "p_forged"
+    codes = []
+    for moved_by in (0, 1_000_000):  # also with positions above that of the tree head
+        for entry in shown["entries"]:
+            entry["position"] += moved_by
+        forged = {
+            name: orjson.dumps(value)
+            for name, value in (("bundle.json", shown), ("proof.json", proofs))
+        }
+        path = packed(summed({**files, **forged}), tmp_path / f"{moved_by}.zip")
+        report, _ = gatebook_verify.verify_bundle(path, ())
+        codes.append(report.exit_code(False))
+    assert codes == [1, 4]
 
 
 def test_a_bundle_proves_an_erasure_that_another_part_of_the_journal_records(
