@@ -151,18 +151,12 @@ class _Work:
             self.inbox.declare(name, tool_class="idempotency_key")
         self.inbox.declare("file.read", "read", "read_only")
         self.inbox.declare("crane.turn", "compensable", "probeable")
-        channels.add_channel(
-            self.inbox.project,
-            "email",
-            "team@example.org",
-            self.inbox.user(NAMES["administrator"]),
-            **dict.fromkeys(channels.TOPIC_FLAGS, True),
-        )
+        every: dict[str, Any] = dict.fromkeys(channels.TOPIC_FLAGS, True)
+        silent: dict[str, Any] = dict.fromkeys(channels.TOPIC_FLAGS, False)
+        project, boss = self.inbox.project, self.inbox.user(NAMES["administrator"])
         owner = self.inbox.user(NAMES["operator"])
-        silent = dict.fromkeys(channels.TOPIC_FLAGS, False)
-        channels.add_channel(
-            self.inbox.project, "email", "otto@example.org", owner, person=owner, **silent
-        )
+        channels.add_channel(project, "email", "team@example.org", boss, **every)
+        channels.add_channel(project, "email", "otto@example.org", owner, person=owner, **silent)
 
     def _wait_and_stick(self) -> None:
         """A worker that dies, one whose tool has no answer yet, and a request that waits long."""

@@ -482,7 +482,6 @@ def test_an_effect_without_approval_is_headed_by_that_and_leaves_the_box_when_ac
     expect(page.locator("header.head .env.is-prod")).to_have_text("production")
     handle = found.ids["hasty handle"]
     found.open(page, "/approvals/")
-    box = page.get_by_text(f"Executed without approval. {handle}")
     expect(page.locator("main")).to_contain_text("Executed without approval.")
     page.get_by_role("link", name="Acknowledge", exact=True).click()
     page.get_by_role("checkbox", name=f"Acknowledge {handle}").check()
@@ -492,7 +491,6 @@ def test_an_effect_without_approval_is_headed_by_that_and_leaves_the_box_when_ac
     expect(page.locator("#wrong")).not_to_contain_text("Ran without permission")
     found.open(page, "/approvals/")
     expect(page.locator(".entry").first).to_be_visible()
-    expect(box).to_have_count(0)
     expect(page.locator("main")).not_to_contain_text("Executed without approval.")
     for query in ("is:violating", "permission:bypassed"):
         assert found.search(page, query) == [handle]
