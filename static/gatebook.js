@@ -476,7 +476,7 @@
   // The typed reason is stored in this tab, per request, with its time, until a vote with it is recorded. One that
   // comes back says so. `typedDraft` is the one that is being typed: it was never away.
   let typedDraft = null;
-  const draftKey = (box) => `draft:${box?.dataset.draft}`;
+  const draftKey = (box) => `draft:${box.dataset.draft}`;
   const readDraft = (key) => {
     const [, at, text] = /^(?:(\d{13}) )?([^]*)$/.exec(sessionStorage.getItem(key) ?? "");
     return { at: at ? new Date(Number(at)) : null, text };
@@ -513,6 +513,7 @@
   };
   const showDraft = () => {
     const box = document.querySelector(".decide[data-draft]"), reason = box?.querySelector("#reason");
+    if (!box) { all(".draft-text").forEach(addCopyButton); return; }
     const key = draftKey(box), { at, text } = readDraft(key);
     if (reason) {
       if (text) reason.value = text;
@@ -526,8 +527,9 @@
     all(".draft-text").forEach(addCopyButton);
   };
   document.addEventListener("input", (event) => {
-    if (!event.target.matches("#reason")) return;
-    typedDraft = draftKey(event.target.closest(".decide[data-draft]"));
+    const box = event.target.closest(".decide[data-draft]");
+    if (!box || !event.target.matches("#reason")) return;
+    typedDraft = draftKey(box);
     hideDraftNotice(event.target.form);
     if (event.target.value) sessionStorage.setItem(typedDraft, `${Date.now()} ${event.target.value}`);
     else sessionStorage.removeItem(typedDraft);
