@@ -17,6 +17,6 @@ class AccountsConfig(AppConfig):
         from accounts import triggers as accounts_triggers
         from db import triggers
 
-        triggers.register_triggers(accounts_triggers.ARCHIVE_TRIGGERS)
+        triggers.register_triggers(accounts_triggers.PROJECT_TRIGGERS)
         triggers.register_triggers(people.PASSWORD_TRIGGERS)
         triggers.register_triggers(account_guards.ACCOUNT_GUARDS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
@@ -199,12 +199,21 @@ def test_equal_secrets_correlate_within_a_project_and_not_across(
     assert marks[0].startswith("[redacted:github:")
 
 
-def test_a_project_without_redaction_stores_payloads_unchanged(agent: Caller) -> None:
-    Project.objects.filter(name="default").update(redacts=False)
+def test_a_project_without_redaction_stores_payloads_unchanged(
+    call: Callable[..., Caller],
+) -> None:
+    plain = Project.objects.create(name="plain", redacts=False)
+    agent = call("tester", "plain")
     agent.session("s-1")
     effect = agent.plan("e", arguments={"header": SECRETS["github"][0]})
     assert "redactions" not in effect
     assert SECRETS["github"][0] in database()
+    # What agents rely on cannot be switched, by whoever may write the row.
+    call()
+    usual = Project.objects.get(name="default")
+    for project, redacts in ((plain, True), (usual, False)):
+        with pytest.raises(DatabaseError, match="project_redacts_as_created"), transaction.atomic():
+            Project.objects.filter(pk=project.pk).update(redacts=redacts)
 
 
 def test_a_token_is_in_no_table_page_or_log(
