@@ -5,8 +5,9 @@ confirmation a line of the erasure journal. Entries hold no words of the subject
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
@@ -31,6 +32,7 @@ from erasure.word_match import (
     normalize_text,
 )
 from journal import entries
+from journal.models import Entry
 from sessions.models import Session
 
 MAX_REASON = 200
@@ -64,6 +66,7 @@ def request_erasure(
     with transaction.atomic(durable=True):
         facts = {"request": request_id.hex, "subject": kind, "words": len(sought)}
         facts |= {"person": ensure_pseudonym(person)} if person is not None else {}
+        facts["terms"] = _digest_terms(digests, session, keeps_decisions=keeps_decisions)
         position = record_request_entry(
             "erasure.requested",
             request_id,
@@ -87,6 +90,47 @@ def request_erasure(
             asked_at_us=now_us(),
             requested_position=position,
         )
+
+
+class RequestNotRecorded(Exception):
+    """The journal does not have this request as its row is, or nobody confirmed it."""
+
+
+def require_recorded_request(row: ErasureRequest) -> None:
+    """Check a confirmed request against the journal, before anything is erased. Two queries.
+
+    A row can be changed by the owner of the database; sealed entries cannot, without a trace.
+    Raises RequestNotRecorded.
+    """
+    recorded = Entry.objects.filter(source=entries.SYSTEM_SOURCE, lane="system")
+    requested = recorded.filter(position=row.requested_position, kind="erasure.requested").first()
+    confirmed = recorded.filter(
+        kind="erasure.confirmed", event_id=entries.keyed_digest("erasure.confirmed", row.id.hex)
+    ).first()
+    if requested is None or confirmed is None or row.confirmed_by is None:
+        raise RequestNotRecorded(f"The journal has no confirmed request {row.id}. {_ASK_AGAIN}")
+    if confirmed.actor in (requested.actor, "") or confirmed.actor != ensure_pseudonym(
+        row.confirmed_by
+    ):
+        raise RequestNotRecorded(f"Another person confirmed the request {row.id}. {_ASK_AGAIN}")
+    facts = json.loads(requested.facts)
+    person = ensure_pseudonym(row.person) if row.person is not None else None
+    digests = [digest_word(word, settings.GATEBOOK_PEPPER) for word in row.words]
+    terms = _digest_terms(digests, row.session, keeps_decisions=row.keeps_decisions)
+    said = (row.id.hex, row.subject_kind, person, terms)
+    if said != tuple(facts.get(name) for name in ("request", "subject", "person", "terms")):
+        raise RequestNotRecorded(f"The request {row.id} was not made like this. {_ASK_AGAIN}")
+
+
+_ASK_AGAIN: Final = "Nothing was erased. Find who changed the row, then request the erasure again."
+
+
+def _digest_terms(
+    digests: Sequence[dict[str, Any]], session: Session | None, *, keeps_decisions: bool
+) -> str:
+    """Return what a request covers as a digest; `digests` are keyed, so it tells no word."""
+    terms = [list(digests), session.pk.hex if session is not None else None, keeps_decisions]
+    return hashlib.sha256(json.dumps(terms).encode()).hexdigest()
 
 
 def confirm_erasure(request: UUID, by: User, shown: str) -> ErasureRequest:

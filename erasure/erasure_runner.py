@@ -24,6 +24,7 @@ from erasure import erasure_files, erasure_journal, person_erasure, storage_scru
 from erasure.erasure_requests import (
     list_covered_projects,
     record_request_entry,
+    require_recorded_request,
     save_request,
     sum_counts,
     write_journal_line,
@@ -99,6 +100,8 @@ def _run_request(row: ErasureRequest, ends: float | None) -> bool:
     before = row.state
     if row.state == "counting":
         _count(row, ends)
+    if row.state in ("confirmed", "running"):
+        require_recorded_request(row)
     if row.state == "confirmed":
         write_journal_line(row)
         save_request(row, state="running", progress={}, erased_counts={}, error="")

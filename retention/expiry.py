@@ -91,7 +91,8 @@ def run_retention(most_s: float | None = None) -> Expired:
 
 
 def expire_project(row: RetentionSet, ends: float | None = None) -> Expired:
-    """Remove the expired bodies of one project; return how many went."""
+    """Remove the expired bodies of one project; return how many went. Raises SetNotRecorded."""
+    retention_sets.require_recorded_set(row)
     retention_sets.restart_after_release(row)
     storage_scrub.prepare_connection()
     delete_pending_artifacts(row)

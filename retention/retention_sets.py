@@ -1,7 +1,8 @@
 """The one writer of RetentionSet: load, activate and read retention sets."""
 
 import hashlib
-from typing import Any
+import json
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
@@ -13,6 +14,7 @@ from db.clock import now_us
 from db.errors import ChangeRefused
 from erasure.models import LegalHold
 from journal.entries import SYSTEM_SOURCE
+from journal.models import Entry
 from proofs.stable_position import load_stable_position
 from retention.models import RetentionSet
 from retention.retention_yaml import list_finite_classes, parse_retention
@@ -94,6 +96,31 @@ def load_active_set(project: UUID) -> RetentionSet | None:
         .order_by("-activation_position")
         .first()
     )
+
+
+class SetNotRecorded(Exception):
+    """The set in force is not what the journal says was loaded and activated."""
+
+
+def require_recorded_set(row: RetentionSet) -> None:
+    """Check the set in force against the journal, before anything expires. Three queries.
+
+    A row can be changed by the owner of the database; sealed entries cannot, without a trace.
+    Raises SetNotRecorded.
+    """
+    recorded = Entry.objects.filter(project=row.project_id, lane="system")
+    loaded = recorded.filter(kind="retention.loaded", subject=row.id).values_list("facts").first()
+    digest = hashlib.sha256(row.text.encode()).hexdigest()
+    if loaded is None or json.loads(loaded[0]).get("sha256") != digest:
+        raise SetNotRecorded(f"{row} is not the text that retention.loaded records. {_LOAD_AGAIN}")
+    if json.loads(json.dumps(parse_retention(row.text))) != row.rules:
+        raise SetNotRecorded(f"The rules of {row} are not those of its text. {_LOAD_AGAIN}")
+    activations = recorded.filter(kind="retention.activated").order_by("-position")
+    if activations.values_list("subject", "position").first() != (row.id, row.activation_position):
+        raise SetNotRecorded(f"{row} is not the set that was activated last. {_LOAD_AGAIN}")
+
+
+_LOAD_AGAIN: Final = "Nothing was removed. Find who changed the row, then activate a set again."
 
 
 def list_due_dry_runs() -> list[RetentionSet]:

@@ -1,5 +1,6 @@
 """A second administrator confirms an erasure; holds win; persons, sessions and killed runs."""
 
+import base64
 import signal
 import subprocess
 import sys
@@ -16,8 +17,10 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from accounts.models import Membership, Project
 from accounts.people import ensure_pseudonym
 from db.errors import ChangeRefused
-from erasure import erasure_journal, erasure_requests, person_erasure
+from db.triggers import suspend_triggers
+from erasure import erasure_journal, erasure_requests, erasure_runner, person_erasure
 from erasure.models import ErasureRequest
+from erasure.word_match import digest_word
 from journal import entries
 from journal.models import Body, Entry
 from notifications.models import NotificationChannel
@@ -87,6 +90,33 @@ def test_only_a_second_administrator_confirms_what_the_preview_showed(office: Of
     lines = list(erasure_journal.read_lines())
     assert [line["line"] for line in lines] == ["request", "bodies", "executed"]
     assert TRACE not in erasure_journal.journal_path().read_bytes()
+
+
+@pytest.mark.parametrize("forged", ["confirmed", "running", "other words", "kept decisions"])
+def test_a_request_that_the_owner_forged_erases_nothing(office: Office, forged: str) -> None:
+    """The row is changed without its triggers; the journal says what was asked and confirmed."""
+    position, other = append_body(office, f"for {ADDRESS}"), append_body(office, "about the budget")
+    row = office.request(ADDRESS)
+    values: dict[str, Any] = {
+        "confirmed_by": office.second,
+        "confirmed_at_us": 9,
+        "state": "running" if forged == "running" else "confirmed",
+    }
+    if forged in ("other words", "kept decisions"):
+        shown = erasure_requests.digest_counts(row)
+        erasure_requests.confirm_erasure(row.pk, office.second, shown)
+        digests = [digest_word("budget", settings.GATEBOOK_PEPPER)]
+        changed = {"words": ["budget"], "word_digests": digests}
+        values = changed if forged == "other words" else {"keeps_decisions": True}
+    with transaction.atomic(), suspend_triggers(connection, ["erasure_erasurerequest"]):
+        ErasureRequest.objects.filter(pk=row.pk).update(**values)
+    with pytest.raises(erasure_requests.RequestNotRecorded, match="Nothing was erased"):
+        erasure_runner.run_erasures()
+    assert has_body(position)
+    assert has_body(other)
+    row.refresh_from_db()
+    assert row.error == "RequestNotRecorded"
+    assert not erasure_journal.journal_path().exists()
 
 
 def test_a_hold_wins_until_it_is_released(office: Office) -> None:
@@ -225,7 +255,7 @@ def test_a_run_that_is_killed_continues(office: Office, own_folder: Path) -> Non
     positions = [append_body(office, f"{number} {ADDRESS}") for number in range(30)]
     row = office.request(ADDRESS)
     erasure_requests.confirm_erasure(row.pk, office.second, erasure_requests.digest_counts(row))
-    pepper = settings.GATEBOOK_PEPPER.hex()
+    pepper = base64.urlsafe_b64encode(settings.GATEBOOK_PEPPER).decode()
     environment = {
         "DJANGO_SETTINGS_MODULE": "config.settings",
         "DATABASE_URL": database_url(),

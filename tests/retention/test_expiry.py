@@ -17,6 +17,7 @@ from proofs.verifier import gatebook_verify
 from retention import expiry, retention_dry_run, retention_sets
 from retention.models import RetentionSet
 from retention.retention_dry_run import sum_due
+from retention.retention_yaml import parse_retention
 from sessions import artifacts
 from sessions.models import Artifact
 from tests.erasure.conftest import Office
@@ -66,6 +67,31 @@ def test_what_the_dry_run_counts_goes_and_nothing_else(office: Office) -> None:
     assert stored.reason == "class short, kept 60 days"
     after = Entry.objects.filter(position__in=before)
     assert {e.position: bytes(e.body_commit or b"") for e in after} == before
+    assert expiry.run_retention().bodies == 0
+
+
+def test_a_set_that_the_owner_forged_removes_nothing(office: Office) -> None:
+    """The row is changed without its triggers; the journal says what was loaded and activated."""
+    from db.triggers import suspend_triggers
+
+    world = office.world
+    kept = append_texts(world, "note.claimed", ["kept thirteen months"], 200)
+    row = activate(world)
+    rules = {**row.rules, "default": "short"}
+    text = row.text.replace("13 months", "31 days")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    for values in (
+        {"rules": rules},
+        {"text": text, "sha256": digest, "rules": parse_retention(text)},
+        {"activation_position": (row.activation_position or 0) + 1},
+    ):
+        with transaction.atomic():
+            with suspend_triggers(connection, ["retention_retentionset"]):
+                RetentionSet.objects.filter(pk=row.pk).update(**values)
+            with pytest.raises(retention_sets.SetNotRecorded, match="Nothing was removed"):
+                expiry.run_retention()
+            transaction.set_rollback(True)
+    assert with_bodies(kept) == kept
     assert expiry.run_retention().bodies == 0
 
 
