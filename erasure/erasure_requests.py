@@ -117,8 +117,10 @@ def require_recorded_request(row: ErasureRequest) -> None:
     person = ensure_pseudonym(row.person) if row.person is not None else None
     digests = [digest_word(word, settings.GATEBOOK_PEPPER) for word in row.words]
     terms = _digest_terms(digests, row.session, keeps_decisions=row.keeps_decisions)
-    said = (row.id.hex, row.subject_kind, person, terms)
-    if said != tuple(facts.get(name) for name in ("request", "subject", "person", "terms")):
+    recorded_terms = (row.id.hex, row.subject_kind, person, terms)
+    if recorded_terms != tuple(
+        facts.get(name) for name in ("request", "subject", "person", "terms")
+    ):
         raise RequestNotRecorded(f"The request {row.id} was not made like this. {_ASK_AGAIN}")
 
 

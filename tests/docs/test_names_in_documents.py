@@ -69,7 +69,6 @@ EXCEPTIONS: Final = {
     "default_transaction_read_only": "a setting of PostgreSQL",
     "deferred_tool_results": "a parameter of Pydantic AI",
     "failure_error_function": "a parameter of the OpenAI Agents SDK",
-    "format_html": "a function of Django",
     "int_range": "an error code that decision 0027 removed",
     "malloc_trim": "a function of the C library",
     "pg_dump": "a program of PostgreSQL",

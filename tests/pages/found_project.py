@@ -335,7 +335,9 @@ class _Work:
         while outbox.deliver_due():
             pass
         # What concerns one session waits a while, so that it can be one message.
-        mine = Notification.objects.filter(channel__project=self.inbox.project, state="due")
-        mine.update(due_at_us=now_us())
-        while mine.exists():
-            assert notifications.send_due_notifications(), list(mine.values("topic", "last_error"))
+        own_rows = Notification.objects.filter(channel__project=self.inbox.project, state="due")
+        own_rows.update(due_at_us=now_us())
+        while own_rows.exists():
+            assert notifications.send_due_notifications(), list(
+                own_rows.values("topic", "last_error")
+            )

@@ -74,7 +74,7 @@ def row_of(page: Page, table: str, *words: str) -> Locator:
 
 
 @pytest.fixture(scope="module")
-def found(live_server_process: Server) -> Found:
+def harbour(live_server_process: Server) -> Found:
     """Stage the project once for all tests of this file."""
     ids = live_server_process.run("from tests.pages.found_project import stage; print(stage())")
     return Found(live_server_process, json.loads(ids))
@@ -95,17 +95,17 @@ def page(new_page: Callable[..., Page], complaints: list[str]) -> Page:
 
 
 def test_the_top_box_takes_words_and_queries_and_control_k_reaches_it(
-    found: Found, page: Page
+    harbour: Found, page: Page
 ) -> None:
-    found.enter(page, "vilma")
+    harbour.enter(page, "vilma")
     box = page.locator("#jump")
     for keys in ("on", "off"):
         if keys == "off":
-            found.open(page, "/settings/shortcuts/")
+            harbour.open(page, "/settings/shortcuts/")
             page.get_by_label("Enable keyboard shortcuts").uncheck()
             page.get_by_role("button", name="Save").click()
             expect(page.locator("html")).to_have_attribute("data-keys", "off")
-        found.open(page, "/sessions/")
+        harbour.open(page, "/sessions/")
         page.wait_for_load_state("load")  # keys are handled by the script
         expect(page.locator("html")).to_have_attribute("data-keys", keys)
         for field in (None, page.get_by_label("Title or key")):
@@ -115,8 +115,8 @@ def test_the_top_box_takes_words_and_queries_and_control_k_reaches_it(
             page.keyboard.press("Control+k")
             expect(box).to_be_focused()
     for typed, handles in (
-        ("lighthouse fix", [found.ids["approved handle"]]),
-        ("tool:mail.send", [found.ids["second mail handle"], found.ids["first mail handle"]]),
+        ("lighthouse fix", [harbour.ids["approved handle"]]),
+        ("tool:mail.send", [harbour.ids["second mail handle"], harbour.ids["first mail handle"]]),
     ):
         page.keyboard.press("Control+k")
         page.keyboard.type(typed)
@@ -127,35 +127,35 @@ def test_the_top_box_takes_words_and_queries_and_control_k_reaches_it(
         page.wait_for_load_state("load")
 
 
-def test_names_refs_and_repeats_are_found_by_typing_them(found: Found, page: Page) -> None:
-    found.enter(page, "vilma")
-    ids = found.ids
-    assert found.search(page, "rolf") == [ids["approved handle"]]
-    assert found.search(page, "adele") == [ids["denied handle"]]
-    assert found.search(page, "crane-9") == [ids["turn handle"]]
-    tug = found.search(page, "tug-3")
+def test_names_refs_and_repeats_are_found_by_typing_them(harbour: Found, page: Page) -> None:
+    harbour.enter(page, "vilma")
+    ids = harbour.ids
+    assert harbour.search(page, "rolf") == [ids["approved handle"]]
+    assert harbour.search(page, "adele") == [ids["denied handle"]]
+    assert harbour.search(page, "crane-9") == [ids["turn handle"]]
+    tug = harbour.search(page, "tug-3")
     assert {ids["hasty handle"], ids["first mail handle"], ids["edit handle"]} < set(tug)
     assert ids["turn handle"] not in tug
     expect(page.locator(COUNT)).to_have_text(f"{len(tug)} effects")
     on_main = [ids["push handle"], ids["edit handle"], ids["hasty handle"]]
-    assert found.search(page, "ref:main") == on_main
+    assert harbour.search(page, "ref:main") == on_main
     rows = page.get_by_role("table", name="Effects found, newest first").locator("tbody tr")
     for row in rows.all():
         expect(row).to_contain_text("payments-api@refs/heads/main")
     # Both repeat calls, but reading a file again changes nothing.
-    sessions = found.search(page, "session repeats:>=2")
+    sessions = harbour.search(page, "session repeats:>=2")
     assert sessions == [ids["acts handle"]]
     expect(page.locator(FOUND)).to_contain_text("acts")
-    assert ids["reads handle"] in found.search(page, "session key:[acts,reads]")
+    assert ids["reads handle"] in harbour.search(page, "session key:[acts,reads]")
 
 
-def test_equal_calls_and_equal_targets_answer_two_questions(found: Found, page: Page) -> None:
-    found.enter(page, "vilma")
+def test_equal_calls_and_equal_targets_answer_two_questions(harbour: Found, page: Page) -> None:
+    harbour.enter(page, "vilma")
     for number, tool, other in (
         (18, "mail.send", "forge.comment"),
         (21, "forge.comment", "mail.send"),
     ):
-        found.open(page, "/search/questions/")
+        harbour.open(page, "/search/questions/")
         page.locator(f"#q{number}").get_by_role("button", name="Search").click()
         groups = page.get_by_role("table", name="Effects in groups").locator("tbody tr")
         expect(groups.filter(has_text=tool)).to_have_count(1)
@@ -165,19 +165,19 @@ def test_equal_calls_and_equal_targets_answer_two_questions(found: Found, page: 
         kind = {"mail.send": "mail", "forge.comment": "comment"}[tool]
         expect(page.locator(COUNT)).to_have_text("2 effects")
         assert read_handles(page) == [
-            found.ids[f"{nth} {kind} handle"] for nth in ("second", "first")
+            harbour.ids[f"{nth} {kind} handle"] for nth in ("second", "first")
         ]
 
 
 def test_a_found_request_shows_its_call_and_decision_wide_and_narrow(
-    found: Found, page: Page
+    harbour: Found, page: Page
 ) -> None:
-    found.enter(page, "vilma")
+    harbour.enter(page, "vilma")
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 800})
-        found.open(page, "/search/?q=gate")
+        harbour.open(page, "/search/?q=gate")
         rows = page.get_by_role("table", name="Gates found, newest first").locator("tbody tr")
-        decided = rows.filter(has_text=found.ids["approved gate"])
+        decided = rows.filter(has_text=harbour.ids["approved gate"])
         expect(decided).to_have_count(1)
         for words in ("git push origin topic", "the lighthouse fix", "payments-api@topic"):
             expect(decided.get_by_text(words).first).to_be_visible()
@@ -208,10 +208,10 @@ TABS = {
 
 
 def test_each_tab_of_the_sessions_lists_its_number_and_each_order_sorts(
-    found: Found, page: Page
+    harbour: Found, page: Page
 ) -> None:
-    found.enter(page, "vilma")
-    found.open(page, "/sessions/")
+    harbour.enter(page, "vilma")
+    harbour.open(page, "/sessions/")
     tabs, rows = page.get_by_role("navigation", name="Kind of session"), page.locator(FOUND)
     everything = rows.count()
     for words, titles in TABS.items():
@@ -249,11 +249,11 @@ def test_each_tab_of_the_sessions_lists_its_number_and_each_order_sorts(
 
 
 def test_a_session_names_who_looked_and_what_gatebook_found(
-    found: Found, new_page: Callable[..., Page], page: Page
+    harbour: Found, new_page: Callable[..., Page], page: Page
 ) -> None:
     for name in ("vilma", "rolf"):
-        found.enter(page, name)
-        found.open(page, "/sessions/{release}/")
+        harbour.enter(page, name)
+        harbour.open(page, "/sessions/{release}/")
     page.locator("#people").scroll_into_view_if_needed()
     acts, findings = "What people saw and did, oldest first", "What Gatebook found, most first"
     for name in ("vilma", "rolf"):
@@ -263,12 +263,12 @@ def test_a_session_names_who_looked_and_what_gatebook_found(
     expect(requested.locator("[data-label=Count]")).to_have_text("3")
     once = row_of(page, findings, "policy rule", "harbour@1/edits")
     expect(once.locator("[data-label=Count]")).to_have_text("1")
-    found.open(page, "/sessions/{dead}/")
+    harbour.open(page, "/sessions/{dead}/")
     page.locator("#people").scroll_into_view_if_needed()
     worker_gone = row_of(page, findings, "stuck rule", "S2", "Worker gone")
     expect(worker_gone).to_be_visible()
     expect(row_of(page, acts, "reported as stuck", "S2 Worker gone")).to_be_visible()
-    found.open(page, "/approvals/{push gate}/")
+    harbour.open(page, "/approvals/{push gate}/")
     page.locator("#people").scroll_into_view_if_needed()
     delivered = row_of(page, acts, "email at example.org", "notified about the request: delivered")
     expect(delivered).to_be_visible()
@@ -276,10 +276,10 @@ def test_a_session_names_who_looked_and_what_gatebook_found(
 
 
 def test_the_page_of_an_agent_is_a_click_away_and_its_numbers_are_searches(
-    found: Found, page: Page
+    harbour: Found, page: Page
 ) -> None:
-    found.enter(page, "vilma")
-    found.open(page, "/sessions/{acts}/")
+    harbour.enter(page, "vilma")
+    harbour.open(page, "/sessions/{acts}/")
     page.locator("main").get_by_role("link", name="tug-3", exact=True).first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("tug-3")
     agent = page.url
@@ -296,9 +296,9 @@ def test_the_page_of_an_agent_is_a_click_away_and_its_numbers_are_searches(
     expect(page.locator(COUNT)).to_have_text(f"{whole} effects")
 
 
-def test_the_stuck_number_counts_only_what_needs_a_person(found: Found, page: Page) -> None:
-    found.enter(page, "rolf")
-    found.open(page, "/stuck/")
+def test_the_stuck_number_counts_only_what_needs_a_person(harbour: Found, page: Page) -> None:
+    harbour.enter(page, "rolf")
+    harbour.open(page, "/stuck/")
     rows = page.locator("main table tbody tr")
     for words in ("crane.turn", "git.push"):
         expect(rows.filter(has_text=words)).to_have_count(1)
@@ -308,25 +308,25 @@ def test_the_stuck_number_counts_only_what_needs_a_person(found: Found, page: Pa
         "3 need a person; 2 more wait for a worker’s check or for a person"
     )
     expect(page.locator(STUCK)).to_have_text(re.compile(r"^3\s*waiting$"))
-    found.open(page, "/")
+    harbour.open(page, "/")
     expect(page.locator(STUCK)).to_have_text(re.compile(r"^3\s*waiting$"))
 
 
 def test_an_edit_is_named_by_its_file_and_a_push_shows_its_recorded_diff(
-    found: Found, page: Page
+    harbour: Found, page: Page
 ) -> None:
-    found.enter(page, "rolf")
-    found.open(page, "/approvals/")
+    harbour.enter(page, "rolf")
+    harbour.open(page, "/approvals/")
     entry = page.locator(".entry").filter(has_text="payments/rounding.py")
     expect(entry).to_contain_text(re.compile(rf"{EDIT}\s+of payments-api"))
     expect(entry).not_to_contain_text("Edit main")
-    found.open(page, "/approvals/{edit gate}/")
+    harbour.open(page, "/approvals/{edit gate}/")
     heading = page.locator("#gate-title")
     expect(heading).to_have_text(re.compile(rf"^\s*{EDIT}\s+of payments-api\s*$"))
-    page.locator(".gate-ref").get_by_role("link", name=found.ids["edit handle"]).first.click()
+    page.locator(".gate-ref").get_by_role("link", name=harbour.ids["edit handle"]).first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(EDIT)
     expect(page.get_by_role("heading", level=1)).not_to_contain_text("main")
-    found.open(page, "/approvals/{push gate}/")
+    harbour.open(page, "/approvals/{push gate}/")
     diff = page.locator(".attached")
     expect(diff).to_contain_text("recorded by the agent for this request, unverified")
     values = diff.get_by_role("table", name="Changes in deploy/production/values.yaml")
@@ -338,10 +338,10 @@ def test_an_edit_is_named_by_its_file_and_a_push_shows_its_recorded_diff(
         expect(diff.get_by_text(words)).to_be_visible()
 
 
-def test_repeated_effects_lead_to_each_other(found: Found, page: Page) -> None:
-    found.enter(page, "vilma")
-    first, second = (found.ids[f"{nth} mail handle"] for nth in ("first", "second"))
-    found.open(page, "/effects/{first mail}/")
+def test_repeated_effects_lead_to_each_other(harbour: Found, page: Page) -> None:
+    harbour.enter(page, "vilma")
+    first, second = (harbour.ids[f"{nth} mail handle"] for nth in ("first", "second"))
+    harbour.open(page, "/effects/{first mail}/")
     related = page.get_by_role("table", name=f"Effects related to {first}")
     expect(related).to_contain_text(re.compile(r"same call, [\d.]+ m?s later"))
     related.get_by_role("link", name=second).click()
@@ -349,8 +349,8 @@ def test_repeated_effects_lead_to_each_other(found: Found, page: Page) -> None:
     back = page.get_by_role("table", name=f"Effects related to {second}")
     expect(back).to_contain_text(re.compile(r"same call, [\d.]+ m?s earlier"))
     back.get_by_role("link", name=first).click()
-    expect(page).to_have_url(re.compile(found.ids["first mail"]))
-    found.open(page, "/sessions/{second session}/resume/")
+    expect(page).to_have_url(re.compile(harbour.ids["first mail"]))
+    harbour.open(page, "/sessions/{second session}/resume/")
     repeats = page.get_by_role("list", name="The same call in another session")
     expect(repeats).to_have_text(re.compile(rf"^\s*{second}\s+mail.send\s+repeats\s+{first}\s"))
     repeats.get_by_role("link", name=first).click()
@@ -358,24 +358,24 @@ def test_repeated_effects_lead_to_each_other(found: Found, page: Page) -> None:
 
 
 def test_a_case_file_is_made_by_clicks_and_accepted_by_its_own_verifier(
-    found: Found, page: Page, tmp_path: Path
+    harbour: Found, page: Page, tmp_path: Path
 ) -> None:
-    found.enter(page, "rolf")
-    found.search(page, "session:release")
+    harbour.enter(page, "rolf")
+    harbour.search(page, "session:release")
     page.get_by_role("link", name="Case file").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download as zip").click()
     path = tmp_path / "case.zip"
     download.value.save_as(path)
-    said = ("the lighthouse fix", "pushed to the quay", "agreed with the harbour master")
+    words = ("the lighthouse fix", "pushed to the quay", "agreed with the harbour master")
     with zipfile.ZipFile(path) as file:
         tables = {name: file.read(f"tables/{name}.json").decode() for name in ("effects", "votes")}
         document = file.read("case.html").decode()
         file.extract("gatebook_verify.py", tmp_path)
-    assert said[0] in tables["effects"]
-    assert said[1] in tables["effects"]
-    assert said[2] in tables["votes"]
-    assert all(words in document for words in said)
+    assert words[0] in tables["effects"]
+    assert words[1] in tables["effects"]
+    assert words[2] in tables["votes"]
+    assert all(words in document for words in words)
     command = [sys.executable, str(tmp_path / "gatebook_verify.py"), "bundle", str(path), "--json"]
     verified = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -383,7 +383,7 @@ def test_a_case_file_is_made_by_clicks_and_accepted_by_its_own_verifier(
     forged = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert forged.returncode != 0, forged.stdout
     page.get_by_role("button", name="Open to print").click()
-    for words in said:
+    for words in words:
         expect(page.get_by_text(words).first).to_be_visible()
 
 
@@ -398,16 +398,16 @@ def replace_member(path: Path, name: str, old: bytes, new: bytes) -> bytes:
 
 
 def test_dates_narrow_a_search_also_by_the_made_up_times_of_a_sample(
-    found: Found, page: Page
+    harbour: Found, page: Page
 ) -> None:
-    found.enter(page, "sigrid")
-    found.open(page, "/")
+    harbour.enter(page, "sigrid")
+    harbour.open(page, "/")
     page.get_by_label("Project").select_option("Sample")
     page.get_by_role("button", name="Switch").click()
-    days: dict[str, int] = found.ids["days"]
+    days: dict[str, int] = harbour.ids["days"]
     dates = sorted(days)
     spans = ((dates[0], dates[0]), (dates[1], dates[5]), (dates[5], dates[-1]))
-    found.open(page, "/search/?q=effect")
+    harbour.open(page, "/search/?q=effect")
     expect(page.locator(COUNT)).to_have_text(f"{sum(days.values())} effects")
     for first, last in spans:
         expected = sum(number for day, number in days.items() if first <= day <= last)
@@ -424,9 +424,9 @@ def test_dates_narrow_a_search_also_by_the_made_up_times_of_a_sample(
         assert len(read_handles(page)) == expected
 
 
-def test_figures_of_the_overview_are_links_to_what_they_count(found: Found, page: Page) -> None:
-    found.enter(page, "otto")
-    found.open(page, "/")
+def test_figures_of_the_overview_are_links_to_what_they_count(harbour: Found, page: Page) -> None:
+    harbour.enter(page, "otto")
+    harbour.open(page, "/")
     wrong = page.locator("#wrong")
     alert = wrong.locator("li").filter(has_text="Alert in 24 hours")
     expect(alert).to_contain_text("Lint errors")
@@ -437,14 +437,14 @@ def test_figures_of_the_overview_are_links_to_what_they_count(found: Found, page
         "tbody tr"
     )
     expect(events).to_contain_text(["alert.raised"])
-    found.open(page, "/")
+    harbour.open(page, "/")
     loops = wrong.locator(".loops")
     expect(loops).to_contain_text(re.compile(r"5\s×\s+ci\.run\s+by\s+tug-3"))
     expect(loops).to_contain_text(re.compile(r"5\s×\s+file\.read\s+by\s+tug-3"))
     loops.get_by_role("link").first.click()
     expect(page.locator(COUNT)).to_have_text("5 effects")
     for label, number, what in (("Waiting", 3, "gates"), ("Expired", 0, "gates")):
-        found.open(page, "/")
+        harbour.open(page, "/")
         figures = page.locator("#answers dl.figures > div").filter(has_text=label)
         expect(figures.locator("dd a").first).to_have_text(str(number))
         figures.locator("dd a").first.click()
@@ -452,12 +452,12 @@ def test_figures_of_the_overview_are_links_to_what_they_count(found: Found, page
             expect(page.locator(COUNT)).to_have_text(f"{number} {what}")
         else:
             expect(page.get_by_text("No results")).to_be_visible()
-    found.open(page, "/")
+    harbour.open(page, "/")
     for figure in page.locator("#answers dl.figures dd:not(.quiet)").all():
         expect(figure.get_by_role("link")).to_have_count(1)
     # What ended with an error failed, on the overview and among the tools.
     expect(page.locator("#today")).to_contain_text(re.compile(r"\b2\s+failed"))
-    found.open(page, "/tools/")
+    harbour.open(page, "/tools/")
     calls = page.get_by_role("table", name=re.compile("^Calls by tool")).locator("tbody tr")
     lint = calls.filter(has_text="lint.run")
     expect(lint.locator("[data-label=Succeeded]")).to_have_text(re.compile(r"50\s%"))
@@ -467,11 +467,11 @@ def test_figures_of_the_overview_are_links_to_what_they_count(found: Found, page
 
 
 def test_an_effect_without_approval_is_headed_by_that_and_leaves_the_box_when_acknowledged(
-    found: Found, new_page: Callable[..., Page]
+    harbour: Found, new_page: Callable[..., Page]
 ) -> None:
     # Not `page`: a typed reason is followed by errors of the script, see the last test.
-    page = found.enter(new_page(viewport={"width": 1280, "height": 800}), "rolf")
-    found.open(page, "/effects/{hasty}/")
+    page = harbour.enter(new_page(viewport={"width": 1280, "height": 800}), "rolf")
+    harbour.open(page, "/effects/{hasty}/")
     headline = page.locator("#headline")
     expect(headline).to_have_text(re.compile(r"^Ran without approval: acknowledged"))
     expect(page.locator("section.statement")).to_have_class(re.compile(r"\bis-failed\b"))
@@ -480,8 +480,8 @@ def test_an_effect_without_approval_is_headed_by_that_and_leaves_the_box_when_ac
     marks = page.locator("header.head .state use")
     expect(marks).to_have_attribute("href", "#warn")
     expect(page.locator("header.head .env.is-prod")).to_have_text("production")
-    handle = found.ids["hasty handle"]
-    found.open(page, "/approvals/")
+    handle = harbour.ids["hasty handle"]
+    harbour.open(page, "/approvals/")
     expect(page.locator("main")).to_contain_text("Executed without approval.")
     page.get_by_role("link", name="Acknowledge", exact=True).click()
     page.get_by_role("checkbox", name=f"Acknowledge {handle}").check()
@@ -489,22 +489,22 @@ def test_an_effect_without_approval_is_headed_by_that_and_leaves_the_box_when_ac
     page.get_by_role("button", name="Acknowledge the ticked effects").click()
     expect(page.locator("#wrong")).to_contain_text(re.compile(r"1 acknowledged\s*, last by rolf"))
     expect(page.locator("#wrong")).not_to_contain_text("Ran without permission")
-    found.open(page, "/approvals/")
+    harbour.open(page, "/approvals/")
     expect(page.locator(".entry").first).to_be_visible()
     expect(page.locator("main")).not_to_contain_text("Executed without approval.")
     for query in ("is:violating", "permission:bypassed"):
-        assert found.search(page, query) == [handle]
+        assert harbour.search(page, query) == [handle]
 
 
 def test_a_reason_typed_for_a_stop_leaves_the_inbox_as_it_was(
-    found: Found, new_page: Callable[..., Page]
+    harbour: Found, new_page: Callable[..., Page]
 ) -> None:
     errors: list[str] = []
-    page = found.enter(watched(new_page(viewport={"width": 1280, "height": 800}), errors), "rolf")
-    found.open(page, "/sessions/{acts}/")
+    page = harbour.enter(watched(new_page(viewport={"width": 1280, "height": 800}), errors), "rolf")
+    harbour.open(page, "/sessions/{acts}/")
     page.locator("main a[href*='/approvals/stops/new/']").first.click()
     page.locator("#reason").fill("only typed")
-    found.open(page, "/approvals/")
+    harbour.open(page, "/approvals/")
     page.wait_for_load_state("load")
     assert errors == []
     expect(page.locator("#pane .gate-title")).to_be_visible()  # the first request is opened
