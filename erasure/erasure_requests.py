@@ -117,10 +117,8 @@ def require_recorded_request(row: ErasureRequest) -> None:
     person = ensure_pseudonym(row.person) if row.person is not None else None
     digests = [digest_word(word, settings.GATEBOOK_PEPPER) for word in row.words]
     terms = _digest_terms(digests, row.session, keeps_decisions=row.keeps_decisions)
-    recorded_terms = (row.id.hex, row.subject_kind, person, terms)
-    if recorded_terms != tuple(
-        facts.get(name) for name in ("request", "subject", "person", "terms")
-    ):
+    stored_terms = (row.id.hex, row.subject_kind, person, terms)
+    if stored_terms != tuple(facts.get(name) for name in ("request", "subject", "person", "terms")):
         raise RequestNotRecorded(f"The request {row.id} was not made like this. {_ASK_AGAIN}")
 
 

@@ -367,15 +367,15 @@ def test_a_case_file_is_made_by_clicks_and_accepted_by_its_own_verifier(
         page.get_by_role("button", name="Download as zip").click()
     path = tmp_path / "case.zip"
     download.value.save_as(path)
-    words = ("the lighthouse fix", "pushed to the quay", "agreed with the harbour master")
+    quoted = ("the lighthouse fix", "pushed to the quay", "agreed with the harbour master")
     with zipfile.ZipFile(path) as file:
         tables = {name: file.read(f"tables/{name}.json").decode() for name in ("effects", "votes")}
         document = file.read("case.html").decode()
         file.extract("gatebook_verify.py", tmp_path)
-    assert words[0] in tables["effects"]
-    assert words[1] in tables["effects"]
-    assert words[2] in tables["votes"]
-    assert all(words in document for words in words)
+    assert quoted[0] in tables["effects"]
+    assert quoted[1] in tables["effects"]
+    assert quoted[2] in tables["votes"]
+    assert all(words in document for words in quoted)
     command = [sys.executable, str(tmp_path / "gatebook_verify.py"), "bundle", str(path), "--json"]
     verified = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -383,7 +383,7 @@ def test_a_case_file_is_made_by_clicks_and_accepted_by_its_own_verifier(
     forged = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert forged.returncode != 0, forged.stdout
     page.get_by_role("button", name="Open to print").click()
-    for words in words:
+    for words in quoted:
         expect(page.get_by_text(words).first).to_be_visible()
 
 
