@@ -25,6 +25,7 @@ EFFECT_TABLE_COLUMNS: Final = (
     "opened_position",
     "project",
     "session",
+    "agent",
     "tool",
     "plan_position",
     "received_us",
