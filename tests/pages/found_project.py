@@ -19,6 +19,7 @@ from investigation.fulltext import indexer
 from investigation.models import SavedQuery
 from journal import outbox
 from ledger.models import Effect
+from monitoring.models import JobHeartbeat
 from monitoring.stuck import sweeper
 from notifications import channels, notifications
 from notifications.models import Notification
@@ -323,6 +324,10 @@ class _Work:
 
     def _check(self) -> None:
         """Let Gatebook's jobs run: checks, notifications, the index, an alert and the seal."""
+        # Other tests of this server may have let the jobs rest, which looks like an outage.
+        JobHeartbeat.objects.filter(name__in=("stuck_checks", "gate_listener")).update(
+            heartbeat_us=now_us(), paused_until_us=0
+        )
         for _ in range(2):
             sweeper.sweep_stuck()
         call_command("run_alerts", stdout=io.StringIO())
