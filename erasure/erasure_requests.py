@@ -93,7 +93,7 @@ def request_erasure(
 
 
 class RequestNotRecorded(Exception):
-    """The journal does not have this request as its row is, or nobody confirmed it."""
+    """The journal does not have this request as its row is, or has no confirmation of it."""
 
 
 def require_recorded_request(row: ErasureRequest) -> None:

@@ -208,7 +208,7 @@ def test_a_project_without_redaction_stores_payloads_unchanged(
     effect = agent.plan("e", arguments={"header": SECRETS["github"][0]})
     assert "redactions" not in effect
     assert SECRETS["github"][0] in database()
-    # What agents rely on cannot be switched, by whoever may write the row.
+    # What agents rely on cannot be switched, even by who may write the row.
     call()
     usual = Project.objects.get(name="default")
     for project, redacts in ((plain, True), (usual, False)):
