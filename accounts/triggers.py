@@ -13,7 +13,7 @@ from db.triggers import TriggerSet
 _STAYS = "project_kind_never_changes"
 _STAYS_SAYS = f"{_STAYS}: a project is an archive from the first or never"
 _REDACTS = "project_redacts_as_created"
-_REDACTS_SAYS = f"{_REDACTS}: a project redacts secrets from the first or never"
+_REDACTS_SAYS = f"{_REDACTS}: a project redacts secrets from its creation or never"
 _NO_TOKEN = "archive_has_no_tokens"  # noqa: S105 - the name of a trigger
 _NO_TOKEN_SAYS = f"{_NO_TOKEN}: an archive contains imported bundles only; agents cannot act in it"
 _PROJECT = "accounts_project"

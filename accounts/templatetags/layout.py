@@ -136,7 +136,7 @@ def waiting_first(context: dict[str, Any]) -> str:
 def person_link(context: Context, user_id: int | None, name: str) -> str:
     """Return a person's name; for those who may read it, as a link to all answers of the person.
 
-    Operators may, and everybody the own answers.
+    Operators may read all answers, other people only their own.
     """
     member = context["request"].membership
     if user_id is None or not (member.user_id == user_id or has_role(member, "operator")):

@@ -247,7 +247,7 @@ def evaluate_plan(
         origin.project, plan.session, origin.source, plan.tool, target, payload
     )
     count = make_plan_counter(origin, plan)
-    decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
+    decision = policy.evaluate(policy_input, count)
     return PolicyEvaluation(policy, policy_input, decision)
 
 
@@ -284,7 +284,7 @@ def reevaluate_policy(
         decision = PolicyDecision("deny", "", None, "the plan was erased")
     else:
         count = make_stored_plan_counter(row)
-        decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
+        decision = policy.evaluate(policy_input, count)
     return PolicyEvaluation(policy, policy_input, decision)
 
 
