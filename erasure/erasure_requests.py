@@ -65,8 +65,11 @@ def request_erasure(
     request_id = new_uuid7()
     with transaction.atomic(durable=True):
         facts = {"request": request_id.hex, "subject": kind, "words": len(sought)}
+        facts["project"] = project.pk.hex if project is not None else None
         facts |= {"person": ensure_pseudonym(person)} if person is not None else {}
-        facts["terms"] = _digest_terms(digests, session, keeps_decisions=keeps_decisions)
+        facts["terms"] = digest_request_terms(
+            digests, session.pk if session is not None else None, keeps_decisions=keeps_decisions
+        )
         position = record_request_entry(
             "erasure.requested",
             request_id,
@@ -116,20 +119,25 @@ def require_recorded_request(row: ErasureRequest) -> None:
     facts = json.loads(requested.facts)
     person = ensure_pseudonym(row.person) if row.person is not None else None
     digests = [digest_word(word, settings.GATEBOOK_PEPPER) for word in row.words]
-    terms = _digest_terms(digests, row.session, keeps_decisions=row.keeps_decisions)
-    stored_terms = (row.id.hex, row.subject_kind, person, terms)
-    if stored_terms != tuple(facts.get(name) for name in ("request", "subject", "person", "terms")):
+    stored = {
+        "request": row.id.hex,
+        "subject": row.subject_kind,
+        "project": row.project_id.hex if row.project_id is not None else None,
+        "person": person,
+        "terms": digest_request_terms(digests, row.session_id, keeps_decisions=row.keeps_decisions),
+    }
+    if "project" not in facts or stored != {name: facts.get(name) for name in stored}:
         raise RequestNotRecorded(f"The request {row.id} was not made like this. {_ASK_AGAIN}")
 
 
 _ASK_AGAIN: Final = "Nothing was erased. Find who changed the row, then request the erasure again."
 
 
-def _digest_terms(
-    digests: Sequence[dict[str, Any]], session: Session | None, *, keeps_decisions: bool
+def digest_request_terms(
+    digests: Sequence[dict[str, Any]], session: UUID | None, *, keeps_decisions: bool
 ) -> str:
-    """Return what a request covers as a digest; `digests` are keyed, so it tells no word."""
-    terms = [list(digests), session.pk.hex if session is not None else None, keeps_decisions]
+    """Return what a request covers as a digest; `digests` are keyed, so it reveals no word."""
+    terms = [list(digests), session.hex if session is not None else None, keeps_decisions]
     return hashlib.sha256(json.dumps(terms).encode()).hexdigest()
 
 
@@ -323,6 +331,11 @@ def set_legal_hold(
 def digest_hold_words(words: Sequence[str]) -> str:
     """Return what an entry says of the words of a hold; empty for a held session."""
     return entries.keyed_digest("hold", *words) if words else ""
+
+
+def restore_erasure_requests(changes: Sequence[RowChange]) -> None:
+    """Restore requests to what the journal gives (manage.py rebuild)."""
+    write_row_changes(ErasureRequest, changes)
 
 
 def restore_legal_holds(changes: Sequence[RowChange]) -> None:

@@ -1,6 +1,6 @@
 """The one writer of Outbox: queues consequences of entries, sent at least once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from django.db.models import Q
 from db import raw_sql
 from db.clock import now_us
 from db.jobs import CLOCK_STEP_US
+from db.row_changes import RowChange, write_row_changes
 from db.text import to_column_text
 from journal.models import Outbox
 
@@ -47,6 +48,11 @@ _PUT: Final = (
     " (project, entry_id, topic, deduplication_key, due_at_us, tries, last_error)"
     " VALUES (%s, %s, %s, %s, %s, 0, '') ON CONFLICT (project, deduplication_key) DO NOTHING"
 )
+
+
+def restore_deliveries(changes: Sequence[RowChange]) -> None:
+    """Restore queued rows to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Outbox, changes)
 
 
 def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100) -> int:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from django.db.models import QuerySet
 
 from accounts.models import Project
 from journal.entries import compute_commitment
@@ -25,6 +26,7 @@ class ProjectEntry:
     """One entry; `body` is None once it is erased, or where it does not fit its commitment."""
 
     position: int
+    project: UUID
     event_id: str
     kind: str
     subject: UUID | None
@@ -55,9 +57,18 @@ def load_project_entries(
         return []
     key = ("entries", *kinds)
     if key not in batch.cache:
-        batch.cache[key] = list(_read_entries(batch.project, kinds))
+        of_project = Entry.objects.filter(project=batch.project)
+        batch.cache[key] = list(_read_entries(of_project, kinds))
     entries: list[ProjectEntry] = batch.cache[key]
     return entries
+
+
+def load_installation_entries(kinds: Sequence[str]) -> list[ProjectEntry]:
+    """Return the entries of these kinds of every project, in order, also those of archives.
+
+    An archive has imported ones too. The event id of an entry that Gatebook wrote here is keyed.
+    """
+    return list(_read_entries(Entry.objects.all(), kinds))
 
 
 def is_archive(batch: RebuildBatch) -> bool:
@@ -68,11 +79,19 @@ def is_archive(batch: RebuildBatch) -> bool:
     return bool(batch.cache["archive"])
 
 
-def _read_entries(project: UUID, kinds: Sequence[str]) -> Iterator[ProjectEntry]:
-    rows = Entry.objects.filter(
-        IS_OF_A_RARE_KIND, project=project, kind__in=kinds, lane="system"
-    ).order_by("position")
-    names = ("position", "event_id", "kind", "subject", "session", "effect", "actor", *_LAST)
+def _read_entries(entries: "QuerySet[Entry]", kinds: Sequence[str]) -> Iterator[ProjectEntry]:
+    rows = entries.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system").order_by("position")
+    names = (
+        "position",
+        "project",
+        "event_id",
+        "kind",
+        "subject",
+        "session",
+        "effect",
+        "actor",
+        *_LAST,
+    )
     stored = list(rows.values_list(*names, "body_commit"))
     for start in range(0, len(stored), _BODIES_AT_ONCE):
         part = stored[start : start + _BODIES_AT_ONCE]

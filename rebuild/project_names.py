@@ -10,6 +10,8 @@ from accounts.models import Person, Repository
 from journal.models import Body, Entry
 from journal.summaries import parse_body
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
+from rebuild.project_journal import NO_PERSON
+from rebuild.registry import RebuildBatch
 
 _DEFAULT_PRODUCTION: Final = Repository._meta.get_field("production_refs").get_default()
 _DEFAULT_PROTECTED: Final = Repository._meta.get_field("protected_refs").get_default()
@@ -101,6 +103,29 @@ class ProjectNames:
             rows = Person.objects.filter(pseudonym=pseudonym)
             self._people[pseudonym] = rows.values_list("user_id", flat=True).first()
         return self._people[pseudonym]
+
+
+def load_project_names(batch: RebuildBatch) -> ProjectNames:
+    """Return the names of the batch's project, read once for all its checks.
+
+    A batch of the installation has names of people only.
+    """
+    if "names" not in batch.cache:
+        batch.cache["names"] = ProjectNames(batch.project or UUID(int=0))
+    names: ProjectNames = batch.cache["names"]
+    return names
+
+
+def read_user(
+    batch: RebuildBatch, pseudonym: str | None, unknown: dict[str, str], column: str
+) -> int | None:
+    """Return the account of a pseudonym; where there is none, add the column to `unknown`."""
+    if pseudonym is None:
+        return None
+    user = load_project_names(batch).find_person(pseudonym)
+    if user is None:
+        unknown[column] = NO_PERSON
+    return user
 
 
 def classify_refs_again(patterns: RefPatterns, moved: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from accounts.audit_log import record_admin_entry
 from accounts.models import Project
 from db.clock import now_us
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from erasure.models import LegalHold
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
@@ -26,7 +28,7 @@ def load_retention_set(project: Project, text: str, actor: str = SYSTEM_SOURCE) 
 
     The same text again returns the existing set. Raises DocumentError.
     """
-    rules, digest = parse_retention(text), hashlib.sha256(text.encode()).hexdigest()
+    rules, digest = parse_retention(text), digest_set_text(text)
     Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
     existing = RetentionSet.objects.filter(project=project, sha256=digest).first()
     if existing is not None:
@@ -55,6 +57,16 @@ def load_retention_set(project: Project, text: str, actor: str = SYSTEM_SOURCE) 
     )
     row.save(force_insert=True)
     return row
+
+
+def digest_set_text(text: str) -> str:
+    """Return the SHA-256 of a set's text, as its entry and its row have it."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def restore_retention_sets(changes: Sequence[RowChange]) -> None:
+    """Restore sets to what the journal gives (manage.py rebuild)."""
+    write_row_changes(RetentionSet, changes)
 
 
 def activate_retention_set(
@@ -110,8 +122,7 @@ def require_recorded_set(row: RetentionSet) -> None:
     """
     recorded = Entry.objects.filter(project=row.project_id, lane="system")
     loaded = recorded.filter(kind="retention.loaded", subject=row.id).values_list("facts").first()
-    digest = hashlib.sha256(row.text.encode()).hexdigest()
-    if loaded is None or json.loads(loaded[0]).get("sha256") != digest:
+    if loaded is None or json.loads(loaded[0]).get("sha256") != digest_set_text(row.text):
         raise SetNotRecorded(f"{row} is not the text that retention.loaded records. {_LOAD_AGAIN}")
     if json.loads(json.dumps(parse_retention(row.text))) != row.rules:
         raise SetNotRecorded(f"The rules of {row} are not those of its text. {_LOAD_AGAIN}")

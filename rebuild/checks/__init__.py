@@ -4,9 +4,11 @@ from rebuild.checks import (
     account_checks,
     decision_checks,
     effect_checks,
+    erasure_checks,
     gate_checks,
     lease_checks,
     message_checks,
+    outbox_checks,
     session_checks,
     setting_checks,
     working_state_checks,
@@ -18,9 +20,11 @@ def register_row_checks() -> None:
     account_checks.register_account_checks()
     setting_checks.register_setting_checks()
     session_checks.register_session_checks()
+    erasure_checks.register_erasure_checks()
     working_state_checks.register_working_state_checks()
     decision_checks.register_decision_checks()
     effect_checks.register_effect_checks()
     gate_checks.register_gate_checks()
+    outbox_checks.register_outbox_checks()
     lease_checks.register_lease_checks()
     message_checks.register_message_checks()

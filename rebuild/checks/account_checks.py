@@ -21,7 +21,6 @@ from approvals import review_settings
 from approvals.models import ReviewSettings
 from db.ids import new_uuid7
 from journal.entries import keyed_digest
-from rebuild.checks.effect_checks import load_project_names
 from rebuild.project_journal import (
     EARLIER_VERSION,
     ERASED,
@@ -30,6 +29,7 @@ from rebuild.project_journal import (
     is_archive,
     load_project_entries,
 )
+from rebuild.project_names import load_project_names
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 
 _MEMBERS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")

@@ -18,15 +18,14 @@ from ledger import stops
 from ledger.models import Stop, Tool
 from ledger.tools import registry
 from ledger.tools.registry import tool_name_digest
-from rebuild.checks.effect_checks import load_project_names
 from rebuild.project_journal import (
     EARLIER_VERSION,
     ERASED,
-    NO_PERSON,
     ProjectEntry,
     is_archive,
     load_project_entries,
 )
+from rebuild.project_names import load_project_names, read_user
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 
 _GRANTS: Final = ("exemption.requested", "exemption.confirmed", "exemption.granted")
@@ -58,7 +57,7 @@ def _fold_exemption(
         "id": request.subject,
         "project_id": batch.project,
         "session_id": request.session,
-        "granted_by_id": _find_user(batch, request.actor, unknown, "granted_by_id"),
+        "granted_by_id": read_user(batch, request.actor, unknown, "granted_by_id"),
         "opened_position": request.position,
         "granted_at_us": request.received_us,
         "minimum": request.facts.get("minimum", 1),
@@ -96,7 +95,7 @@ def _fold_exemption_votes(batch: RebuildBatch) -> Iterator[FoldedRow]:
             unknown["password_at_us"] = EARLIER_VERSION
         values = {
             "exemption_id": entry.subject,
-            "user_id": _find_user(batch, entry.actor, unknown, "user_id"),
+            "user_id": read_user(batch, entry.actor, unknown, "user_id"),
             "actor": entry.actor,
             "step_up": STEP_UPS[-1],
             "password_at_us": entry.facts.get("password_at_us"),
@@ -126,13 +125,13 @@ def _fold_stops(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "project_id": batch.project,
             "scope": entry.facts["scope"],
             "subject": subject,
-            "set_by_id": _find_user(batch, entry.actor, unknown, "set_by_id"),
+            "set_by_id": read_user(batch, entry.actor, unknown, "set_by_id"),
             "set_at_us": entry.received_us,
             "opened_position": entry.position,
             "lifted_at_us": None if end is None else end.received_us,
             "lifted_by_id": None
             if end is None
-            else _find_user(batch, end.actor, unknown, "lifted_by_id"),
+            else read_user(batch, end.actor, unknown, "lifted_by_id"),
         }
         yield FoldedRow((entry.subject,), values, (end or entry).position, unknown)
 
@@ -200,16 +199,6 @@ def _fold_activations(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "position": entry.position,
         }
         yield FoldedRow((entry.position,), values, entry.position)
-
-
-def _find_user(
-    batch: RebuildBatch, pseudonym: str, unknown: dict[str, str], column: str
-) -> int | None:
-    """Return the account of a pseudonym; without one, add the column to `unknown`."""
-    user = load_project_names(batch).find_person(pseudonym)
-    if user is None:
-        unknown[column] = NO_PERSON
-    return user
 
 
 def _select_exemptions(batch: RebuildBatch) -> "QuerySet[Any]":

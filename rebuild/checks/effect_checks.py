@@ -11,7 +11,7 @@ from ledger.models import Attempt, Effect
 from ledger.store import writer
 from ledger.store.effect_rows import AttemptRow, EffectRow, row_columns
 from rebuild.effect_fold import FoldedEffect, StoredEffect, fold_effects, load_branch_history
-from rebuild.project_names import ProjectNames
+from rebuild.project_names import load_project_names
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 from rebuild.session_journal import load_session_journals
 
@@ -30,16 +30,6 @@ def load_folded_effects(batch: RebuildBatch) -> dict[UUID, list[FoldedEffect]]:
         batch.cache["effects"] = dict(_fold_batch(batch))
     effects: dict[UUID, list[FoldedEffect]] = batch.cache["effects"]
     return effects
-
-
-def load_project_names(batch: RebuildBatch) -> ProjectNames:
-    """Return the names of the batch's project, read once for all its checks."""
-    if "names" not in batch.cache:
-        if batch.project is None:
-            raise ValueError("A batch of sessions has a project.")
-        batch.cache["names"] = ProjectNames(batch.project)
-    names: ProjectNames = batch.cache["names"]
-    return names
 
 
 def _fold_batch(batch: RebuildBatch) -> Iterator[tuple[UUID, list[FoldedEffect]]]:

@@ -15,8 +15,7 @@ from approvals.voting import votes
 from db.ids import new_uuid7
 from investigation.history.past_entries import PastEntry
 from investigation.history.past_gate_states import fold_gate_entries
-from rebuild.checks.effect_checks import load_project_names
-from rebuild.project_names import ProjectNames
+from rebuild.project_names import ProjectNames, load_project_names
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 from rebuild.session_journal import SessionJournal, load_session_journals
 

@@ -9,8 +9,8 @@ from django.db.models import QuerySet
 
 from investigation.history.past_entries import PastEntry
 from journal.entries import SYSTEM_SOURCE
-from rebuild.checks.effect_checks import load_project_names
 from rebuild.project_journal import NO_PERSON
+from rebuild.project_names import load_project_names
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, Unit, register_row_check
 from rebuild.session_journal import SessionJournal, list_agent_journals
 from sessions import messages

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from django.db.models import Model, QuerySet
 
-from rebuild.checks.effect_checks import load_folded_effects, load_project_names
+from rebuild.checks.effect_checks import load_folded_effects
+from rebuild.project_names import load_project_names
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 from rebuild.session_fold import FoldedTasks, fold_session, fold_tasks
 from rebuild.session_journal import load_session_journals

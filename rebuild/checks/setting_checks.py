@@ -1,4 +1,4 @@
-"""Checks of settings that decide: notifications, events, holds, usernames, own passwords."""
+"""Checks of settings that decide: notifications, events, usernames, own passwords."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,6 @@ from django.db.models import QuerySet
 
 from accounts import people
 from accounts.models import Person
-from erasure import erasure_requests
-from erasure.models import LegalHold
 from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
 from journal.models import Body, Entry
@@ -22,22 +20,19 @@ from monitoring.models import StuckLimit
 from monitoring.stuck import rule_limits
 from notifications import channels
 from notifications.models import NotificationChannel
-from rebuild.checks.effect_checks import load_project_names
 from rebuild.project_journal import (
     EARLIER_VERSION,
     ERASED,
-    NO_PERSON,
     ProjectEntry,
     load_project_entries,
 )
+from rebuild.project_names import read_user
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 
 _NOT_A_REFERENCE: Final = "a number of the table, to which nothing refers"
 _CHANNELS: Final = ("admin.channel_added", "admin.channel_changed", "admin.channel_removed")
 _SOURCES: Final = ("admin.source_added", "admin.source_rotated", "admin.source_changed")
 _IDENTITIES: Final = ("admin.identity_added", "admin.identity_removed")
-_HOLDS: Final = ("erasure.hold_set", "erasure.hold_released")
-UNKNOWN_WORDS: Final = ["(unknown: set this hold again)"]
 
 
 def _fold_channels(batch: RebuildBatch) -> Iterator[FoldedRow]:
@@ -77,22 +72,11 @@ def _fold_channels(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "kind": facts["kind"],
             "body_form": facts.get("body_form", "plain"),
             "target": target,
-            "person_id": _find_user(batch, facts.get("person"), unknown, "person_id"),
-            "created_by_id": _find_user(batch, added[key].actor, unknown, "created_by_id"),
+            "person_id": read_user(batch, facts.get("person"), unknown, "person_id"),
+            "created_by_id": read_user(batch, added[key].actor, unknown, "created_by_id"),
             "created_at_us": facts.get("at_us"),
         }
         yield row
-
-
-def _find_user(
-    batch: RebuildBatch, pseudonym: str | None, unknown: dict[str, str], column: str
-) -> int | None:
-    if pseudonym is None:
-        return None
-    user = load_project_names(batch).find_person(pseudonym)
-    if user is None:
-        unknown[column] = NO_PERSON
-    return user
 
 
 def _fold_sources(batch: RebuildBatch) -> Iterator[FoldedRow]:
@@ -180,42 +164,6 @@ def _fold_limits(batch: RebuildBatch) -> Iterator[FoldedRow]:
                 "value": entry.facts["value"],
             }
             yield FoldedRow((agent, name), values, entry.position)
-
-
-def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
-    rows = _select_holds(batch).values_list("set_position", "words", "released_at_us")
-    stored = {position: (words, ended_us) for position, words, ended_us in rows}
-    entries = load_project_entries(batch, _HOLDS)
-    ended = {
-        entry.facts["hold"]: entry for entry in entries if entry.kind == "erasure.hold_released"
-    }
-    for entry in entries:
-        if entry.kind != "erasure.hold_set":
-            continue
-        unknown: dict[str, str] = {}
-        end = ended.get(entry.position)
-        words, released_at_us = stored.get(entry.position, ([], None))
-        if end is not None:
-            words = []
-            released_at_us = released_at_us or end.received_us  # a moment after its entry
-        if end is None and "words" not in entry.facts:
-            unknown["words"] = EARLIER_VERSION
-        elif end is None and entry.facts["words"] != erasure_requests.digest_hold_words(words):
-            words = UNKNOWN_WORDS  # the entry has their digest only
-        values = {
-            "project_id": batch.project,
-            "kind": entry.facts["subject"],
-            "session_id": entry.session,
-            "words": words,
-            "reason": entry.read("reason", unknown),
-            "set_by_id": _find_user(batch, entry.actor, unknown, "set_by_id"),
-            "set_position": entry.position,
-            "released_at_us": None if end is None else released_at_us,
-            "released_by_id": None
-            if end is None
-            else _find_user(batch, end.actor, unknown, "released_by_id"),
-        }
-        yield FoldedRow((entry.position,), values, (end or entry).position, unknown)
 
 
 @dataclass(slots=True)
@@ -364,10 +312,6 @@ def _select_limits(batch: RebuildBatch) -> "QuerySet[Any]":
     return StuckLimit.objects.filter(project=batch.project)
 
 
-def _select_holds(batch: RebuildBatch) -> "QuerySet[Any]":
-    return LegalHold.objects.filter(project=batch.project)
-
-
 def _select_accounts(_batch: RebuildBatch) -> "QuerySet[Any]":
     return User.objects.all()
 
@@ -397,7 +341,7 @@ _OF_ACCOUNT: Final = {
 
 
 def register_setting_checks() -> None:
-    """Register the checks of channels, code hosts, limits, holds and own passwords."""
+    """Register the checks of channels, code hosts, limits and own passwords."""
     checks = (
         RowCheck(
             Person,
@@ -460,22 +404,6 @@ def register_setting_checks() -> None:
             _select_limits,
             rule_limits.restore_limits,
             {"id": _NOT_A_REFERENCE},
-        ),
-        RowCheck(
-            LegalHold,
-            ("set_position",),
-            "project",
-            _fold_holds,
-            _select_holds,
-            erasure_requests.restore_legal_holds,
-            {
-                "id": _NOT_A_REFERENCE,
-                "set_at_us": "the clock of the row",
-            },
-            lambda row: {
-                "set_at_us": 0,
-                "words": row.values["words"] or [],
-            },
         ),
     )
     for check in checks:

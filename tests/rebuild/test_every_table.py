@@ -52,7 +52,6 @@ REASONS: Final = {
     "investigation_savedquery": OWN_VIEW,
     "journal_entry": JOURNAL,
     "journal_fingerprint": "compared with the keys at every start",
-    "journal_outbox": "queued with its entry; three triggers keep it",
     "ledger_samecall": INDEX,
     "ledger_usedname": INDEX,
     "ledger_usednameplan": INDEX,

@@ -24,6 +24,7 @@ from ledger.tools.tools_yaml import ToolDeclaration
 from monitoring.stuck import rule_limits
 from notifications import channels
 from rebuild import batches, checking
+from retention import retention_sets
 from sessions.models import Session
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import InboxScenario
@@ -115,6 +116,40 @@ FORGERIES: Final = (
             ("added", "ledger_breaker", ""),
             ("missing", "ledger_breaker", ""),
             ("changed", "approvals_policyset", "text"),
+        },
+    ),
+    Forgery(  # more is erased than was asked for, another set is in force, nobody hears of it
+        (
+            "UPDATE erasure_erasurerequest SET project_id = NULL, reason = 'ticket 99',"
+            " words = '[\"everything\"]', word_digests = '[]', state = 'confirmed',"
+            " confirmed_at_us = 7, confirmed_by_id = (SELECT id FROM auth_user"
+            " WHERE username = 'reviewer') WHERE reason = 'ticket 88'",
+            "UPDATE erasure_erasurerequest SET keeps_decisions = TRUE WHERE reason = 'ticket 89'",
+            "UPDATE retention_retentionset SET text = replace(text, '30 days', '1 days'),"
+            " rules = '{}' WHERE activation_position IS NOT NULL",
+            "UPDATE retention_retentionset SET activation_position = 1, activated_at_us = 7,"
+            " counted_at_us = 7 WHERE activation_position IS NULL",
+            "DELETE FROM journal_outbox WHERE topic = 'gate.requested'",
+        ),
+        {
+            *(
+                ("changed", "erasure_erasurerequest", column)
+                for column in (
+                    *("project_id", "reason", "words", "word_digests", "state"),
+                    *("confirmed_by_id", "keeps_decisions"),
+                )
+            ),
+            ("changed", "retention_retentionset", "text"),
+            ("changed", "retention_retentionset", "rules"),
+            ("changed", "retention_retentionset", "activation_position"),
+            ("missing", "journal_outbox", ""),
+        },
+    ),
+    Forgery(  # the rows of what was asked and loaded are gone
+        ("DELETE FROM erasure_erasurerequest", "DELETE FROM retention_retentionset"),
+        {
+            ("missing", "erasure_erasurerequest", ""),
+            ("missing", "retention_retentionset", ""),
         },
     ),
     Forgery(  # two people exchange all that they did
@@ -226,6 +261,26 @@ def furnish_settings(inbox: InboxScenario) -> None:
     )
 
 
+RETENTION: Final = """
+name: short
+classes: [{name: brief, keep: 30 days}]
+rules: [{kind: effect.*, class: brief}]
+"""
+
+
+def furnish_erasures(inbox: InboxScenario) -> None:
+    """Ask for erasures, and load retention sets, one of which is in force."""
+    administrator, project = inbox.user("administrator"), inbox.project
+    for ticket, word in (("ticket 88", "Jane Roe"), ("ticket 89", "John Doe")):
+        erasure_requests.request_erasure(
+            administrator, project=project, reason=ticket, words=[word]
+        )
+    row = retention_sets.load_retention_set(project, RETENTION)
+    retention_sets.save_set(row, counted_at_us=5)
+    retention_sets.activate_retention_set(row.pk, project, 5)
+    retention_sets.load_retention_set(project, RETENTION.replace("30", "60"))
+
+
 def act_outside_of_sessions(inbox: InboxScenario) -> None:
     """Let an agent hold a resource, write, report its capacity, and fail until its tool pauses."""
     agent = inbox.agent
@@ -259,6 +314,7 @@ def test_every_forged_control_is_named_and_restored(
     settings.GATEBOOK_WEBHOOK_HOSTS = frozenset(("hooks.example.org",))
     furnish(inbox)
     furnish_settings(inbox)
+    furnish_erasures(inbox)
     act_outside_of_sessions(inbox)
     assert list_differences() == []
     for forgery in FORGERIES:

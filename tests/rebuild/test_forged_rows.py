@@ -46,6 +46,8 @@ FORGERIES: Final = (
             "UPDATE approvals_vote SET answer = 'approve' WHERE answer = 'deny'",
             # two people must approve; the gate's terms now say that one is enough
             "UPDATE approvals_gate SET minimum = 1, step_up = 'none' WHERE tool = 'deploy'",
+            # nobody hears of the answer
+            "UPDATE journal_outbox SET topic = 'none' WHERE topic = 'gate.resolved'",
             "UPDATE agent_sessions_session SET status = 'failed', owner_id = NULL"
             " WHERE key = 's-1'",
         ),
@@ -61,6 +63,7 @@ FORGERIES: Final = (
             ("changed", "approvals_gate", "permission_until_us"),
             ("changed", "approvals_vote", "answer"),
             ("changed", "approvals_gate", "minimum"),
+            ("changed", "journal_outbox", "topic"),
             ("changed", "agent_sessions_session", "status"),
             ("changed", "agent_sessions_session", "owner_id"),
         },
@@ -79,6 +82,7 @@ FORGERIES: Final = (
             "UPDATE agent_sessions_artifact SET sha256 = "
             "'0000000000000000000000000000000000000000000000000000000000000000'",
             "DELETE FROM agent_sessions_checkpoint",
+            "DELETE FROM journal_outbox WHERE topic = 'integrity'",
         ),
         {
             ("changed", "ledger_effect", "state"),
@@ -93,6 +97,7 @@ FORGERIES: Final = (
             ("changed", "agent_sessions_observedfact", "digest"),
             ("changed", "agent_sessions_artifact", "sha256"),
             ("missing", "agent_sessions_checkpoint", ""),
+            ("missing", "journal_outbox", ""),
         },
     ),
     Forgery(
@@ -142,7 +147,7 @@ FORGERIES: Final = (
                 *("agent_sessions_item", "agent_sessions_task", "agent_sessions_handoff"),
                 *("agent_sessions_decision", "agent_sessions_observedfact"),
                 *("agent_sessions_artifact", "agent_sessions_checkpoint"),
-                "agent_sessions_session",
+                *("agent_sessions_session", "journal_outbox"),
             )
         ),
         {("missing", check.table, "") for check in list_row_checks("session")},

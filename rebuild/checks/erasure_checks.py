@@ -1,0 +1,290 @@
+"""Checks of erasure requests, legal holds and retention sets: what decides which texts go."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from db.yaml_reader import DocumentError
+from erasure import erasure_requests
+from erasure.models import ErasureRequest, LegalHold
+from erasure.word_match import digest_word
+from journal.entries import keyed_digest
+from rebuild.project_journal import (
+    EARLIER_VERSION,
+    ERASED,
+    ProjectEntry,
+    load_installation_entries,
+    load_project_entries,
+)
+from rebuild.project_names import read_user
+from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
+from retention import retention_sets
+from retention.models import RetentionSet
+from retention.retention_yaml import parse_retention
+
+_REQUESTS: Final = tuple(
+    f"erasure.{step}" for step in ("requested", "confirmed", "withdrawn", "executed")
+)
+_HOLDS: Final = ("erasure.hold_set", "erasure.hold_released")
+_SETS: Final = ("retention.loaded", "retention.activated")
+_CLOCK: Final = "the clock of the row"
+_PROGRESS: Final = "how far the job came"
+UNKNOWN_WORDS: Final = ["(unknown: set this hold again)"]
+UNKNOWN_REQUEST_WORDS: Final = ["(unknown: request the erasure again)"]
+UNKNOWN_DIGESTS: Final = [{"length": 0, "digest": "unknown"}]
+
+
+def _fold_requests(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield each request. One of every project has its entries in each; the first ones count."""
+    courses: dict[str, dict[str, ProjectEntry]] = {}
+    for entry in load_installation_entries(_REQUESTS):
+        request = entry.facts.get("request")  # None where a body was erased alone
+        # Imported entries of another installation have event ids under its key.
+        if request is not None and entry.event_id == keyed_digest(entry.kind, request):
+            courses.setdefault(request, {}).setdefault(entry.kind, entry)
+    rows = ErasureRequest.objects.values(
+        "id", "state", "words", "word_digests", "keeps_decisions", "confirmed_by_id"
+    )
+    stored = {row["id"]: row for row in rows}
+    for request, course in courses.items():
+        if "erasure.requested" in course:
+            yield _fold_request(batch, course, stored.get(UUID(request), {}))
+
+
+def _fold_request(
+    batch: RebuildBatch, course: Mapping[str, ProjectEntry], stored: Mapping[str, Any]
+) -> FoldedRow:
+    requested, unknown = course["erasure.requested"], dict[str, str]()
+    confirmed, executed = course.get("erasure.confirmed"), course.get("erasure.executed")
+    is_replayed = executed is not None and "replayed" in executed.facts
+    facts, project = requested.facts, requested.facts.get("project")
+    if "project" not in facts:
+        unknown["project_id"] = EARLIER_VERSION
+    states = _list_possible_states(course, is_replayed=is_replayed)
+    state = stored.get("state")
+    digests, keeps_decisions = _find_terms(requested, stored, unknown)
+    values = {
+        "id": UUID(facts["request"]),
+        "project_id": UUID(project) if project else None,
+        "subject_kind": facts["subject"],
+        "person_id": read_user(batch, facts.get("person"), unknown, "person_id"),
+        "session_id": requested.session,
+        "words": [],
+        "word_digests": digests,
+        "keeps_decisions": keeps_decisions,
+        "reason": requested.read("reason", unknown),
+        "state": state if state in states else states[0],
+        "asked_by_id": read_user(batch, requested.actor, unknown, "asked_by_id"),
+        "requested_position": requested.position,
+        "confirmed_by_id": None,
+        "executed_position": None,
+    }
+    if values["state"] not in ("scrubbing", "done", "withdrawn"):
+        words = stored.get("words", [])
+        has_its_words = [digest_word(word, settings.GATEBOOK_PEPPER) for word in words] == digests
+        values["words"] = words if has_its_words else UNKNOWN_REQUEST_WORDS
+    if confirmed is not None:
+        values["confirmed_by_id"] = read_user(batch, confirmed.actor, unknown, "confirmed_by_id")
+    if executed is not None and not is_replayed:
+        values["executed_position"] = executed.position
+    last = max(entry.position for entry in course.values())
+    return FoldedRow((values["id"],), values, last, unknown)
+
+
+def _list_possible_states(
+    course: Mapping[str, ProjectEntry], *, is_replayed: bool
+) -> tuple[str, ...]:
+    """Return the states that a request may have after its entries, the first of them first."""
+    if "erasure.withdrawn" in course or is_replayed:
+        return ("withdrawn",)
+    if "erasure.executed" in course:
+        return ("scrubbing", "done")
+    if "erasure.confirmed" in course:
+        return ("confirmed", "running")
+    return ("counting", "counted")
+
+
+def _find_terms(
+    requested: ProjectEntry, stored: Mapping[str, Any], unknown: dict[str, str]
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return the digests of the words and `keeps_decisions`; the entry has a digest of both."""
+    digests, keeps = stored.get("word_digests", []), bool(stored.get("keeps_decisions"))
+    if "terms" not in requested.facts:
+        unknown |= dict.fromkeys(("word_digests", "keeps_decisions"), EARLIER_VERSION)
+        return digests, keeps
+    for choice in (keeps, not keeps):
+        terms = erasure_requests.digest_request_terms(
+            digests, requested.session, keeps_decisions=choice
+        )
+        if terms == requested.facts["terms"]:
+            return digests, choice
+    return UNKNOWN_DIGESTS, keeps
+
+
+def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    rows = _select_holds(batch).values_list("set_position", "words", "released_at_us")
+    stored = {position: (words, ended_us) for position, words, ended_us in rows}
+    entries = load_project_entries(batch, _HOLDS)
+    ended = {
+        entry.facts["hold"]: entry for entry in entries if entry.kind == "erasure.hold_released"
+    }
+    for entry in entries:
+        if entry.kind != "erasure.hold_set":
+            continue
+        unknown: dict[str, str] = {}
+        end = ended.get(entry.position)
+        words, released_at_us = stored.get(entry.position, ([], None))
+        if end is not None:
+            words = []
+            released_at_us = released_at_us or end.received_us  # a moment after its entry
+        if end is None and "words" not in entry.facts:
+            unknown["words"] = EARLIER_VERSION
+        elif end is None and entry.facts["words"] != erasure_requests.digest_hold_words(words):
+            words = UNKNOWN_WORDS  # the entry has their digest only
+        values = {
+            "project_id": batch.project,
+            "kind": entry.facts["subject"],
+            "session_id": entry.session,
+            "words": words,
+            "reason": entry.read("reason", unknown),
+            "set_by_id": read_user(batch, entry.actor, unknown, "set_by_id"),
+            "set_position": entry.position,
+            "released_at_us": None if end is None else released_at_us,
+            "released_by_id": None
+            if end is None
+            else read_user(batch, end.actor, unknown, "released_by_id"),
+        }
+        yield FoldedRow((entry.position,), values, (end or entry).position, unknown)
+
+
+def _fold_sets(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield each loaded set, with its last activation."""
+    rows = _select_sets(batch).values_list("id", "text")
+    texts, folded = dict(rows), dict[UUID, FoldedRow]()
+    for entry in load_project_entries(batch, _SETS, of_archives=True):
+        if entry.subject is None:
+            continue
+        if entry.kind == "retention.loaded":
+            folded[entry.subject] = _fold_loaded_set(
+                batch, entry.subject, entry, texts.get(entry.subject, "")
+            )
+        elif row := folded.get(entry.subject):
+            row.values |= {"activated_by": entry.actor, "activation_position": entry.position}
+            row.position = entry.position
+    yield from folded.values()
+
+
+def _fold_loaded_set(
+    batch: RebuildBatch, identity: UUID, entry: ProjectEntry, stored_text: str
+) -> FoldedRow:
+    unknown: dict[str, str] = {}
+    text: str = stored_text
+    if retention_sets.digest_set_text(stored_text) != entry.facts["sha256"]:
+        text = (entry.body or {}).get("text") or "(erased: load the set again)\n"
+    try:
+        rules = json.loads(json.dumps(parse_retention(text)))
+    except DocumentError:
+        rules = {}
+        unknown["rules"] = ERASED if entry.body is None else EARLIER_VERSION
+    values = {
+        "id": identity,
+        "project_id": batch.project,
+        "name": entry.read("name", unknown),
+        "version": entry.facts["version"],
+        "text": text,
+        "sha256": entry.facts["sha256"],
+        "rules": rules,
+        "loaded_by": entry.actor,
+        "activated_by": "",
+        "activation_position": None,
+    }
+    return FoldedRow((identity,), values, entry.position, unknown)
+
+
+def _select_requests(_batch: RebuildBatch) -> "QuerySet[Any]":
+    return ErasureRequest.objects.all()
+
+
+def _select_holds(batch: RebuildBatch) -> "QuerySet[Any]":
+    return LegalHold.objects.filter(project=batch.project)
+
+
+def _select_sets(batch: RebuildBatch) -> "QuerySet[Any]":
+    return RetentionSet.objects.filter(project=batch.project)
+
+
+def _insert_set(row: FoldedRow) -> dict[str, Any]:
+    """Return what the columns of a missing set are set to that no entry gives."""
+    is_active = row.values["activation_position"] is not None
+    moments = ("counted_at_us", "activated_at_us") if is_active else ()
+    return {"name": row.values["name"] or "erased", "loaded_at_us": 0, **dict.fromkeys(moments, 0)}
+
+
+def _insert_request(row: FoldedRow) -> dict[str, Any]:
+    """Return what the columns of a missing request are set to that no entry gives."""
+    moments = {"asked_at_us": 0}
+    if row.values["confirmed_by_id"] is not None:
+        moments["confirmed_at_us"] = 0
+    if row.values["executed_position"] is not None:
+        moments["executed_at_us"] = 0
+    return {**moments, "keeps_decisions": row.values["keeps_decisions"]}
+
+
+def register_erasure_checks() -> None:
+    """Register the checks of erasure requests, legal holds and retention sets."""
+    checks = (
+        RowCheck(
+            ErasureRequest,
+            ("id",),
+            "installation",
+            _fold_requests,
+            _select_requests,
+            erasure_requests.restore_erasure_requests,
+            {
+                **dict.fromkeys(
+                    ("asked_at_us", "confirmed_at_us", "executed_at_us", "counted_at_us"), _CLOCK
+                ),
+                "scrubbed_at_us": "when the database's files were rewritten, which no entry has",
+                "counts": "the preview; `erasure.confirmed` has its sums",
+                "erased_counts": "what the job counted; `erasure.executed` has its sums",
+                **dict.fromkeys(("progress", "error"), _PROGRESS),
+            },
+            _insert_request,
+        ),
+        RowCheck(
+            LegalHold,
+            ("set_position",),
+            "project",
+            _fold_holds,
+            _select_holds,
+            erasure_requests.restore_legal_holds,
+            {"id": "a number of the table, to which nothing refers", "set_at_us": _CLOCK},
+            lambda row: {"set_at_us": 0, "words": row.values["words"] or []},
+        ),
+        RowCheck(
+            RetentionSet,
+            ("id",),
+            "project",
+            _fold_sets,
+            _select_sets,
+            retention_sets.restore_retention_sets,
+            {
+                **dict.fromkeys(("loaded_at_us", "activated_at_us", "run_at_us"), _CLOCK),
+                **dict.fromkeys(
+                    ("dry_run", "counted_position", "counted_end", "counted_at_us"),
+                    "a count for people, which is repeated before a set is activated",
+                ),
+                **dict.fromkeys(
+                    ("progress", "holds_released"),
+                    "how far the job came; it compares the set with the journal first",
+                ),
+            },
+            _insert_set,
+        ),
+    )
+    for check in checks:
+        register_row_check(check.table, check)
