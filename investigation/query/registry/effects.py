@@ -1,14 +1,18 @@
 """Fields of effects."""
 
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
-from accounts.models import REF_CLASSES
+from accounts.models import REF_CLASSES, Project
+from approvals.gates import statuses as gate_states
+from approvals.models import Gate
 from display import display_state
 from display.run_times import run_time_expression
 from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.related import RelatedRows, load_chain
+from investigation.query.fields.row_tests import CompileContext, RowTest
 from investigation.query.fields.types import (
     Choice,
     ComputedChoice,
@@ -22,32 +26,25 @@ from investigation.query.fields.types import (
     Time,
 )
 from investigation.query.registry.common import (
-    APPROVED_GATE,
     RULINGS,
     agent_field,
     approver_field,
     constant_test,
-    effect_state_test,
     entry_test,
     fields_by_name,
+    find_by_handle,
     find_effect_id,
-    find_task_id,
     flags_by_name,
     person_field,
-    policy_outcome_test,
-    project_approved_gates,
-    project_gates,
     repository_field,
     reviewer_field,
     ruling_test,
     session_field,
     stuck_test,
-    unacknowledged_test,
-    unknown_effects_test,
 )
 from investigation.query.registry.declared_fields import find_effect_field
 from investigation.query.registry.duplicates import SameCall, duplicate_field
-from ledger import states
+from ledger import states, violations
 from ledger.confirmations import CODE_HOST_LABELS
 from ledger.models import Effect
 from ledger.partial_indexes import (
@@ -57,8 +54,72 @@ from ledger.partial_indexes import (
     HAS_RESOURCE,
     IS_CONFIRMED,
     IS_RETRIED,
+    NEEDS_PERMISSION,
     RAN_WITHOUT_PERMISSION,
 )
+from sessions.models import Task
+
+APPROVED_GATE: Final = RowTest(
+    Q(status__in=gate_states.APPROVED_STATUSES),
+    lambda row: row.status in gate_states.APPROVED_STATUSES,
+)
+
+
+def find_task_id(project: Project, text: str) -> UUID | None:
+    return find_by_handle(project, Task, "t", text)
+
+
+def project_gates(project: Project) -> "QuerySet[Any]":
+    return Gate.objects.filter(project=project) if project is not None else Gate.objects.all()
+
+
+def project_approved_gates(project: Project) -> "QuerySet[Any]":
+    return project_gates(project).filter(status__in=gate_states.APPROVED_STATUSES)
+
+
+def effect_state_test(state: str, context: CompileContext) -> RowTest:
+    """Return the test for a shown state, which may differ from the stored one.
+
+    A failed effect whose outcome is unknown is shown as unknown. The arms are disjoint, and one
+    index serves each.
+    """
+    arms, now_us = (
+        tuple(display_state.shown_state_conditions(state, context.now_us)),
+        context.now_us,
+    )
+    label = display_state.STATES[state]
+    return RowTest(
+        display_state.union_of_conditions(list(arms)),
+        lambda row: display_state.derive_shown_state(row, now_us) == label,
+        arms,
+    )
+
+
+def unknown_effects_test(context: CompileContext) -> RowTest:
+    test = effect_state_test(display_state.UNKNOWN, context)
+    return RowTest(test.q, test.holds, test.arms, indexed=True)
+
+
+def policy_outcome_test(word: str, _context: CompileContext) -> RowTest:
+    if word == "not_enforced":
+        return RowTest(
+            Q(NEEDS_PERMISSION, policy_enforced=False),
+            lambda row: row.policy_outcome in ("ask", "deny") and not row.policy_enforced,
+        )
+    q = Q(policy_outcome=word) if word == "allow" else Q(NEEDS_PERMISSION, policy_outcome=word)
+    return RowTest(q, lambda row: row.policy_outcome == word)
+
+
+def unacknowledged_test(context: CompileContext) -> RowTest:
+    """Return the test for effects with a violation that nobody has acknowledged since.
+
+    Entries never change, so as of a past moment only those up to it count.
+    """
+    condition = violations.is_unacknowledged(
+        violations.MAX_POSITION if context.upto is None else context.upto
+    )
+    return RowTest(condition, indexed=True, lasts=context.upto is not None)
+
 
 EFFECT: Final = Entity(
     "effect",

@@ -1,15 +1,18 @@
 """Fields of gates and exemptions."""
 
+from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Coalesce, Replace
 
 from accounts.models import Project
+from approvals import exemptions
 from approvals.gates import statuses as gate_states
 from approvals.models import Exemption, Gate
 from investigation.query.entity_types import Entity, Flag, label_choices
-from investigation.query.fields.row_tests import RowTest
+from investigation.query.fields.row_tests import CompileContext, RowTest
 from investigation.query.fields.types import (
     Choice,
     ComputedChoice,
@@ -26,17 +29,15 @@ from investigation.query.registry.common import (
     agent_field,
     approver_field,
     constant_test,
-    exemption_state_test,
     fields_by_name,
+    find_by_handle,
     find_effect_id,
-    find_gate_id,
     flags_by_name,
     person_field,
     project_people,
     project_votes,
     reviewer_field,
     ruling_test,
-    self_approved_test,
     session_field,
     stuck_test,
 )
@@ -45,6 +46,53 @@ from journal.models import Entry
 from ledger import states
 from ledger.models import Attempt, Effect
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
+
+MAX_LISTED_IDS: Final = 1_000  # Most ids that are listed in a condition.
+
+
+def find_gate_id(project: Project, text: str) -> UUID | None:
+    return find_by_handle(project, Gate, "g", text)
+
+
+def self_approved_test(context: CompileContext) -> RowTest:
+    """Return the test for gates approved by their requester or the owner of the session or agent.
+
+    The votes are read once.
+    """
+    self_votes = project_votes(context.project).filter(own=True).order_by()
+    if context.upto is not None:
+        self_votes = self_votes.filter(position__lte=context.upto)
+    name_key = ("self_approved", "", False)
+    if name_key not in context.names:
+        context.names[name_key] = list(
+            self_votes.values_list("gate", flat=True).distinct()[: MAX_LISTED_IDS + 1]
+        )
+    ids = context.names[name_key]
+    if len(ids) > MAX_LISTED_IDS:
+        return RowTest(Q(pk__in=self_votes.values("gate")), indexed=True)
+    return RowTest(Q(pk__in=ids), lambda row: row.pk in ids, indexed=True)
+
+
+def exemption_state_test(live: bool) -> Callable[[CompileContext], RowTest]:
+    def test(context: CompileContext) -> RowTest:
+        now = context.now_us
+        q = (
+            Q(revoked_at_us__isnull=True, ends_at_us__gt=now, in_force_at_us__isnull=False)
+            & exemptions.IS_GRANTED
+        )
+
+        def is_in_force(row: Any) -> bool:
+            is_active: bool = (
+                row.in_force_at_us is not None
+                and row.revoked_at_us is None
+                and row.ends_at_us > now
+            )
+            return is_active and getattr(row, "present", row.minimum) >= row.minimum
+
+        return RowTest(q if live else ~q, lambda row: is_in_force(row) is live)
+
+    return test
+
 
 GATE: Final = Entity(
     "gate",

@@ -1,11 +1,14 @@
 """Fields of sessions."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
+from accounts.models import Project
 from display import display_state
 from investigation.query.entity_types import Entity, Flag, label_choices
+from investigation.query.fields.row_tests import CompileContext, RowTest, union_tests
 from investigation.query.fields.types import (
     Choice,
     ComputedChoice,
@@ -17,24 +20,89 @@ from investigation.query.fields.types import (
     Time,
 )
 from investigation.query.registry.common import (
-    FAILED_EFFECT,
     agent_field,
     constant_test,
     entry_test,
-    failed_effects,
     fields_by_name,
     find_session_id,
     flags_by_name,
     person_field,
     repository_field,
-    session_status_test,
-    sessions_with_effect_test,
-    sessions_with_unknown_test,
-    stalled_test,
     stuck_test,
 )
 from investigation.query.registry.duplicates import looped_test, repeats_field
+from investigation.query.registry.effects import effect_state_test
+from ledger.models import Effect
+from ledger.partial_indexes import HAS_FAILED
+from monitoring import job_heartbeats, stuck_counts
 from sessions.models import ENDED, MODES, STATUSES, Session
+
+FAILED_EFFECT: Final = RowTest(Q(HAS_FAILED, state="failed"), lambda row: row.state == "failed")
+
+
+def failed_effects(project: Project) -> "QuerySet[Any]":
+    rows = Effect.objects.filter(HAS_FAILED, state="failed")
+    return rows.filter(project=project) if project is not None else rows
+
+
+def session_status_test(status: str, _context: CompileContext) -> RowTest:
+    if status == "no_end_told":
+        return RowTest(
+            display_state.end_not_reported_condition(),
+            lambda row: display_state.derive_shown_status(row) == display_state.END_NOT_REPORTED,
+        )
+    q = Q(status=status)
+    if status == "running":
+        q &= ~Q(mode="reported")
+    return RowTest(q, lambda row: display_state.derive_shown_status(row) == status)
+
+
+def sessions_with_effect_test(
+    q: Q, holds: Callable[[Any], bool]
+) -> Callable[[CompileContext], RowTest]:
+    """Return the test for sessions with an effect that meets `q`, for which an index exists.
+
+    `holds` is the same test for one effect.
+    """
+
+    def test(context: CompileContext) -> RowTest:
+        past_test = _past_sessions_test(RowTest(q, holds), context)
+        if past_test is not None:
+            return past_test
+        effects = Effect.objects.filter(q, project=context.project)
+        return RowTest(Q(pk__in=effects.order_by().values("session")))
+
+    return test
+
+
+def sessions_with_unknown_test(context: CompileContext) -> RowTest:
+    past_test = _past_sessions_test(effect_state_test(display_state.UNKNOWN, context), context)
+    if past_test is not None:
+        return past_test
+    tests = []
+    for arm in display_state.shown_state_conditions(display_state.UNKNOWN, context.now_us):
+        effects = Effect.objects.filter(arm, project=context.project)
+        tests.append(RowTest(Q(pk__in=effects.order_by().values("session"))))
+    return union_tests(tests)
+
+
+def _past_sessions_test(of_effects: RowTest, context: CompileContext) -> RowTest | None:
+    """Return the test as of the moment of the context, or None if it is unknown."""
+    condition = context.as_of("effect", of_effects) if context.as_of is not None else None
+    if condition is None:
+        return None
+    effects = Effect.objects.filter(
+        condition, project=context.project, opened_position__lte=context.upto
+    )
+    return RowTest(Q(pk__in=effects.order_by().values("session")), lasts=True)
+
+
+def stalled_test(context: CompileContext) -> RowTest:
+    """Return the test for sessions that need somebody (monitoring/stuck_counts.py)."""
+    context.goes_by(job_heartbeats.load_stuck_check_progress(context.now_us))
+    stalled = stuck_counts.query_stalled_episodes(context.project.id, context.now_us)
+    return RowTest(Q(pk__in=stalled.order_by().values("session")), indexed=True)
+
 
 SESSION: Final = Entity(
     "session",
