@@ -5,7 +5,7 @@ other rows are unchanged. Related rows are tested as of the same moment. If some
 its current value, a note says so.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
@@ -24,20 +24,10 @@ from investigation.history import (
 )
 from investigation.history.moment import CutError, JournalCut, parse_cut
 from investigation.history.past_effects import ChangeRange
-from investigation.query.entity_registry import ENTITIES, Entity
+from investigation.query.compiler import named_fields
+from investigation.query.entity_registry import Entity
 from investigation.query.fields.row_tests import CompileContext, RowTest
-from investigation.query.fields.types import Field
-from investigation.query.parser.query_parser import (
-    And,
-    Node,
-    Not,
-    Or,
-    Query,
-    QueryError,
-    QueryValue,
-    Scope,
-    Term,
-)
+from investigation.query.parser.query_parser import Query, QueryError, QueryValue
 from journal.models import Entry
 from proofs import stable_position
 
@@ -86,37 +76,6 @@ def reject_unrecorded_fields(query: Query) -> None:
     for known_field, name, at in named_fields(query):
         if known_field is not None and known_field.unkept:
             raise QueryError(at, len(name), f"{known_field.unkept} Remove {name} or asof:.")
-
-
-def named_fields(query: Query) -> list[tuple[Field | None, str, int]]:
-    """Return every field of a condition or group, with its name and place in the text."""
-    entity = ENTITIES[query.entity]
-    fields = list(_condition_fields(query.condition, entity))
-    if query.grouping is not None:
-        figures = [
-            (aggregate.field, aggregate.at + len(aggregate.function) + 1)
-            for aggregate in query.grouping.aggregates
-        ]
-        fields += [
-            (entity.find_field(name), name, at) for name, at in [*query.grouping.names, *figures]
-        ]
-    return fields
-
-
-def _condition_fields(node: Node | None, entity: Entity) -> Iterator[tuple[Field | None, str, int]]:
-    """Return every field of a condition, with its name and place in the text."""
-    if isinstance(node, And | Or):
-        for child in node.children:
-            yield from _condition_fields(child, entity)
-    elif isinstance(node, Not):
-        yield from _condition_fields(node.child, entity)
-    elif isinstance(node, Scope):
-        yield from _condition_fields(node.condition, ENTITIES[node.entity])
-    elif isinstance(node, Term):
-        yield entity.find_field(node.name), node.name, node.at
-        for value in node.values:
-            if value.form == "field" or node.name == "has":
-                yield entity.find_field(value.text), value.text, value.at
 
 
 def rebuild_matches(
@@ -270,15 +229,6 @@ def _matching_subset(
     for part in tests:
         matching_ids = _matching_subset(part, matching_ids, rebuilt, entity, project, cut)
     return among - matching_ids if how == "not" else matching_ids
-
-
-def apply_past_values(current_rows: list[Any], past: PastState | None) -> list[Any]:
-    """Return the rows with the column values of the moment."""
-    return (
-        current_rows
-        if past is None
-        else past_rows.set_past_values(current_rows, past.again, past.cut)
-    )
 
 
 def past_values(

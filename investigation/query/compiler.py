@@ -4,7 +4,7 @@ Every term is looked up in the registry; no term is dropped.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -80,6 +80,37 @@ def top_level_conditions(query: Query) -> tuple[Node, ...]:
     if query.condition is None:
         return ()
     return query.condition.children if isinstance(query.condition, And) else (query.condition,)
+
+
+def named_fields(query: Query) -> list[tuple[Field | None, str, int]]:
+    """Return every field of a condition or group, with its name and place in the text."""
+    entity = ENTITIES[query.entity]
+    fields = list(_condition_fields(query.condition, entity))
+    if query.grouping is not None:
+        figures = [
+            (aggregate.field, aggregate.at + len(aggregate.function) + 1)
+            for aggregate in query.grouping.aggregates
+        ]
+        fields += [
+            (entity.find_field(name), name, at) for name, at in [*query.grouping.names, *figures]
+        ]
+    return fields
+
+
+def _condition_fields(node: Node | None, entity: Entity) -> Iterator[tuple[Field | None, str, int]]:
+    """Return every field of a condition, with its name and place in the text."""
+    if isinstance(node, And | Or):
+        for child in node.children:
+            yield from _condition_fields(child, entity)
+    elif isinstance(node, Not):
+        yield from _condition_fields(node.child, entity)
+    elif isinstance(node, Scope):
+        yield from _condition_fields(node.condition, ENTITIES[node.entity])
+    elif isinstance(node, Term):
+        yield entity.find_field(node.name), node.name, node.at
+        for value in node.values:
+            if value.form == "field" or node.name == "has":
+                yield entity.find_field(value.text), value.text, value.at
 
 
 def get_field(name: str, entity: Entity, at: int) -> Field:
@@ -482,6 +513,7 @@ __all__ = [
     "compile_words",
     "describe_unknown_field",
     "get_field",
+    "named_fields",
     "parse_query",
     "split_words",
     "time_bounds",

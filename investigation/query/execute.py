@@ -13,6 +13,7 @@ from db.compiled_query import CompiledQuerySet
 from display import keyset_pagination
 from display.index_progress import IndexProgress
 from investigation.fulltext import indexer
+from investigation.history import past_rows
 from investigation.history.moment import JournalCut
 from investigation.query import as_of, as_of_grouping, compiler, grouping
 from investigation.query.as_of import PastState
@@ -141,7 +142,7 @@ def compile_parsed_query(
         grouping.check_grouping(query.grouping, entity)
     if any(
         target is not None and target.compared_late
-        for target, _name, _at in as_of.named_fields(query)
+        for target, _name, _at in compiler.named_fields(query)
     ):
         context.goes_by(indexer.duplicates_progress(project.id, context.upto))
     context.notes.extend(index.note for index in context.indexes.values() if index.note)
@@ -254,9 +255,12 @@ def _load_page(
     page = keyset_pagination.page_in_stages(
         page_stages(compiled, lowest), all_rows, size, window, load_rows
     )
+    page_rows = page.rows
+    if compiled.past is not None:
+        page_rows = past_rows.set_past_values(page_rows, compiled.past.again, compiled.past.cut)
     return ResultPage(
         compiled,
-        as_of.apply_past_values(page.rows, compiled.past),
+        page_rows,
         page.older,
         page.newer,
         lowest if lowest and page.older is None else None,
@@ -381,15 +385,16 @@ def load_newest_values(
         )
         if len(newest_rows) > most:
             break
-    rebuilt = compiled.past.again if compiled.past is not None else {}
-    names = as_of.RelatedValues(
-        [rebuilt[pk] for pk in compiled.past.met] if compiled.past is not None else []
-    )
+    more = len(newest_rows) > most or lowest > 0
+    if compiled.past is None:
+        return [row[2:] for row in newest_rows[:most]], more
+    rebuilt = compiled.past.again
+    names = as_of.RelatedValues([rebuilt[pk] for pk in compiled.past.met])
     values = [
         as_of.past_values(row[2:], columns, rebuilt.get(row[1]), names)
         for row in newest_rows[:most]
     ]
-    return values, len(newest_rows) > most or lowest > 0
+    return values, more
 
 
 def _lowest_position(compiled: CompiledQuery, before: int | None = None) -> int:
