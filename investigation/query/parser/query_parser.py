@@ -1,18 +1,26 @@
 """Parse the text of a query into a tree. Knows no fields and no database.
 
-query   = [entity] [or] {"|" stage}
-stage   = "group" names | aggregates | "top" number
-or      = and {"OR" and}
-and     = not {["AND"] not}
-not     = ("NOT" | "-") not | part
-part    = "(" or ")" | scope | seq | term | words
-scope   = ("any" | "all" | "none") "(" entity ":" or ")"
-        | "count" "(" entity [":" or] ")" compare number
-seq     = "seq" "(" step {"->" step} ")"
-step    = ["!"] kind ["within" age]
-term    = field ":" [compare] value
-value   = "[" one {"," one} "]" | one ".." one | one
-one     = word ["*"] | '"' text '"' | ["!"] "@" field
+query        = [entity] [either] [stages]
+either       = both {"OR" both}
+both         = negation {["AND"] negation}
+negation     = ("NOT" | "-") negation | part
+part         = "(" either ")" | scope | seq | term | quoted ["*"] | bare_word
+scope        = ("any" | "all" | "none") "(" entity ":" either ")"
+             | "count" "(" entity [":" either] ")" compare number
+seq          = "seq" "(" step {"->" step} ")"
+step         = ["!"] kind ["within" single_value]
+term         = field ":" [compare] ("[" single_value {"," single_value} "]" | single_value)
+             | field ":" range
+range        = [single_value] ".." [single_value]
+single_value = word ["*"] | quoted ["*"] | ["!"] "@" field
+bare_word    = word ["*"]
+stages       = {"|" ("group" names | functions | "top" number)}
+names        = field {"," field}
+functions    = function ["(" field ")"] {"," function ["(" field ")"]}
+
+Each rule is the method of its name. A term becomes a `Term`, `quoted` and `bare_word` in a part
+become `TextWords`, and the whole becomes a `Query` (ast.py). The text `tool:git.push` has the
+condition `Term("tool", 0, 13, "", (QueryValue("git.push", 5),))`; several conditions are an `And`.
 """
 
 import re
