@@ -98,7 +98,7 @@ class _NamedRows:
             ids = list(entries.order_by().values_list(named_by, flat=True).distinct())
             positions: list[tuple[Any, int]] = []
             for part in _chunks(ids):
-                rows = entity.of(project).filter(**{f"{column}__listed": part})
+                rows = entity.select_project_rows(project).filter(**{f"{column}__listed": part})
                 positions += rows.values_list("pk", "opened_position")
             self.rows[key] = positions
         return self.rows[key]
@@ -269,7 +269,7 @@ def _check_result(
 
 def _newly_matching_by_time(search: CompiledQuery, then_us: int) -> list[int]:
     """Return positions of rows that match now but not as of `then_us`, newest first."""
-    entity, rows = search.entity, search.entity.of(search.context.project)
+    entity, rows = search.entity, search.entity.select_project_rows(search.context.project)
     then = CompileContext(
         search.context.project, then_us, names=search.context.names, grouped=search.context.grouped
     )

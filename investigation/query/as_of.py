@@ -130,7 +130,9 @@ def find_changed_during_read(
         raise QueryError(0, 0, TOO_MANY_CHANGES) from None
     changed: dict[UUID, int] = {}
     for part in past_entries.split_ids(ids - past.again.keys()):
-        changed |= dict(entity.rows().filter(pk__in=part).values_list("pk", "opened_position"))
+        changed |= dict(
+            entity.select_all_rows().filter(pk__in=part).values_list("pk", "opened_position")
+        )
     # Entries above `last` may still be written: the next call starts there.
     return replace(past, known_to=last), changed
 
@@ -216,7 +218,7 @@ def _matching_subset(
             if matching_words.has_all_terms(words_of_texts(text), test.words)
         }
     if test.of is None:
-        matching_rows = entity.of(project).filter(test.q, pk__in=list(among))
+        matching_rows = entity.select_project_rows(project).filter(test.q, pk__in=list(among))
         return set(matching_rows.values_list("pk", flat=True))
     how, tests = test.of
     if how == "any":

@@ -381,7 +381,9 @@ def _load_computed_keys(compiled: "CompiledQuery", table: GroupTable) -> dict[st
         for group_field in fields
         if (key := group_field.grouped()) is not None
     }
-    rows = compiled.entity.of(compiled.context.project).filter(pk__in=compiled.past.met)
+    rows = compiled.entity.select_project_rows(compiled.context.project).filter(
+        pk__in=compiled.past.met
+    )
     return {name: dict(rows.values_list("pk", key)) for name, key in keys.items()}
 
 
@@ -418,7 +420,7 @@ def _rebuild_related_rows(
         compiled.past.cut,
         compiled.context.project,
     )
-    changed = compiled.entity.of(project).filter(pk__in=compiled.past.met)
+    changed = compiled.entity.select_project_rows(project).filter(pk__in=compiled.past.met)
     rows = grouping.limit_related_rows(compiled, changed, table.names)
     if model is Gate and rows is changed:
         make: Callable[[list[Any]], dict[Any, Any]] = partial(

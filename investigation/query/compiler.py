@@ -437,7 +437,7 @@ def _compile_scope(scope: Scope, entity: Entity, context: CompileContext) -> Row
     past_condition = context.as_of(inner.name, test) if context.as_of is not None else None
     lasts = past_condition is not None and test.is_told
     # Only the project's rows: an effect named in a report may belong to another project.
-    scoped_rows = inner.of(context.project).filter(
+    scoped_rows = inner.select_project_rows(context.project).filter(
         test.q if past_condition is None else past_condition
     )
     if context.upto is not None:

@@ -41,16 +41,16 @@ class Entity:
     # Finds a field that tool declarations name, such as field.ticket.
     find_declared: Callable[[str], Field | None] | None = None
 
-    def rows(self) -> "QuerySet[Any]":
+    def select_all_rows(self) -> "QuerySet[Any]":
         """Return all rows of every project, annotated with what tests need."""
         rows: QuerySet[Any] = self.model._default_manager.all()
         if self.name == "event":  # Pagination uses one name for the position of every entity.
             rows = rows.annotate(opened_position=F("position"))
         return rows
 
-    def of(self, project: Project) -> "QuerySet[Any]":
+    def select_project_rows(self, project: Project) -> "QuerySet[Any]":
         """Return the project's rows."""
-        return self.rows().filter(project=project.id)
+        return self.select_all_rows().filter(project=project.id)
 
     def find_field(self, name: str) -> Field | None:
         """Return the field with that name or alias, or a declared field, or None."""

@@ -247,7 +247,7 @@ def _load_page(
 ) -> ResultPage:
     before, after = window.before, window.after
     lowest = _lowest_position(compiled, before) if after is None else 0
-    all_rows = compiled.entity.of(compiled.context.project)
+    all_rows = compiled.entity.select_project_rows(compiled.context.project)
     # Building a queryset that is never executed costs time as well.
     all_rows = rows(all_rows) if by_id is None else all_rows
     project = compiled.context.project.id
@@ -370,7 +370,9 @@ def load_newest_values(
     by_stage = (
         page_stages(compiled, lowest)
         if known_ids is None
-        else [[compiled.entity.of(compiled.context.project).filter(pk__in=known_ids)]]
+        else [
+            [compiled.entity.select_project_rows(compiled.context.project).filter(pk__in=known_ids)]
+        ]
     )
     for stage in by_stage:
         stage_rows: list[tuple[Any, ...]] = []
@@ -410,7 +412,9 @@ def newest_position(compiled: CompiledQuery) -> int:
 
     As of a moment, later rows do not count.
     """
-    rows = compiled.entity.of(compiled.context.project).order_by("-opened_position")
+    rows = compiled.entity.select_project_rows(compiled.context.project).order_by(
+        "-opened_position"
+    )
     if compiled.past is not None:
         rows = rows.filter(opened_position__lte=compiled.past.cut.position)
     return rows.values_list("opened_position", flat=True).first() or 0
@@ -422,7 +426,11 @@ def _project_rows(compiled: CompiledQuery) -> "QuerySet[Any]":
     walled = any(part.walled for part in compiled.parts) and (
         compiled.past is None or not compiled.past.again
     )
-    rows = compiled.entity.rows() if walled else compiled.entity.of(compiled.context.project)
+    rows = (
+        compiled.entity.select_all_rows()
+        if walled
+        else compiled.entity.select_project_rows(compiled.context.project)
+    )
     return (
         rows
         if compiled.past is None

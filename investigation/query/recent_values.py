@@ -25,7 +25,9 @@ def count_recent_values(entity: Entity, known_field: Field, project: Project) ->
         return Counter()
     extra = facets.STATE_COLUMNS.get(entity.name, ()) if is_split else ()
     rows: Any = (
-        Entry.objects.filter(project=project.id) if entity.name == "event" else entity.of(project)
+        Entry.objects.filter(project=project.id)
+        if entity.name == "event"
+        else entity.select_project_rows(project)
     )
     order = "-position" if entity.name == "event" else "-opened_position"
     newest = rows.order_by(order).values_list(column, *extra)[:RECENT_ROWS]

@@ -94,7 +94,7 @@ def _apply_past_states(
             rebuilt, compiled.entity, project, moment.cut, compiled.parts
         )
         past_rows = (
-            list(rows(compiled.entity.of(project).filter(pk__in=matching_ids)))
+            list(rows(compiled.entity.select_project_rows(project).filter(pk__in=matching_ids)))
             if matching_ids
             else []
         )

@@ -169,7 +169,7 @@ def _load_in_run_order(
     start = (order.number - 1) * execute.PAGE_SIZE
     ids = [row[0] for row in values[start : start + execute.PAGE_SIZE]]
     prepare = _row_columns_of("effect", search)
-    rows = {row.pk: row for row in prepare(compiled.entity.rows().filter(pk__in=ids))}
+    rows = {row.pk: row for row in prepare(compiled.entity.select_all_rows().filter(pk__in=ids))}
     return ResultPage(compiled, [rows[pk] for pk in ids if pk in rows]), order
 
 

@@ -22,7 +22,9 @@ ONE_IN = 1 if IN_FULL else 5  # queries is compared
 @pytest.mark.deepened
 def test_five_hundred_queries_find_in_the_database_what_they_find_in_python() -> None:
     dataset = fill(7)
-    live = {entity: list(ENTITIES[entity].of(dataset.project)) for entity in QUERIES}
+    live = {
+        entity: list(ENTITIES[entity].select_project_rows(dataset.project)) for entity in QUERIES
+    }
     found_some = both = 0
     for entity, number in QUERIES.items():
         for n in range(0, number, ONE_IN):
@@ -82,7 +84,7 @@ def dataset(db: None) -> Dataset:
 
 def test_every_row_has_a_value_or_has_none_and_never_both(dataset: Dataset) -> None:
     for name, entity in ENTITIES.items():
-        everything = set(entity.of(dataset.project).values_list("pk", flat=True))
+        everything = set(entity.select_project_rows(dataset.project).values_list("pk", flat=True))
         for field in entity.fields:
             texts = f"has:{field}", f"-has:{field}", f"(has:{field} OR -has:{field})"
             compiled = [
