@@ -13,7 +13,7 @@ from django.urls import reverse
 from accounts.models import Agent, Project
 from approvals.models import Gate
 from display.effect_headline import Sentence
-from display.effect_table import EffectRow, annotate_calls, to_effect_rows
+from display.effect_table import EffectRow, select_row_columns, to_effect_rows
 from display.handles import parse_handle
 from ledger.models import Effect
 from monitoring.models import StuckEpisode
@@ -261,7 +261,7 @@ def _attach_calls(project: UUID, rows: Iterable[StuckRow]) -> None:
                 named.setdefault(handle[1], []).append(row)
     if named:
         effects = Effect.objects.filter(project=project, opened_position__in=list(named))
-        for call in to_effect_rows(annotate_calls(effects)):
+        for call in to_effect_rows(select_row_columns(effects)):
             for row in named[call.effect.opened_position]:
                 row.call = call
 

@@ -9,7 +9,6 @@ from django.views.decorators.http import require_safe
 
 from accounts.access import MemberRequest, member_required
 from db.clock import now_us
-from display import effect_table
 from display.keyset_pagination import Window
 from display.time_limit import limit_view
 from ledger.models import Effect
@@ -17,6 +16,7 @@ from pages.effects import chain, data
 from pages.effects.chain import Chain
 from pages.effects.views import load_effect_or_404
 from pages.timeline import lanes, multi_session, timeline_page
+from pages.timeline.filtered_effects import EffectFilters
 
 
 @require_safe
@@ -31,7 +31,7 @@ def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
     window = multi_session.load_multi_session_window(
         [],
         list(chain_shown.hows),
-        effect_table.EffectFilters(),
+        EffectFilters(),
         Window(),
         now,
         size=lanes.MAX_BARS,

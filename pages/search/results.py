@@ -15,7 +15,7 @@ from django.urls import reverse
 from accounts.models import Project
 from db.compiled_query import CompiledQuerySet
 from display import handles, urls_of_rows
-from display.effect_table import annotate_calls, to_effect_rows
+from display.effect_table import select_row_columns, to_effect_rows
 from display.run_times import run_time_expression
 from investigation.fulltext.snippets import Snippet
 from investigation.query import (
@@ -242,7 +242,8 @@ def _elapsed_ms(started: float) -> int:
 
 
 def _with_effect_columns(rows: "QuerySet[Any]") -> "QuerySet[Any]":
-    return annotate_calls(
+    """Limit effects to what a row shows, with the names of session, agent, repository."""
+    return select_row_columns(
         rows,
         session_position=F("session__opened_position"),
         agent_name=F("agent__name"),

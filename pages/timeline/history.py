@@ -7,8 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from accounts.models import Project
-from display import effect_table, keyset_pagination
-from display.effect_table import EffectFilters
+from display import keyset_pagination
 from display.keyset_pagination import Window
 from investigation.history import past_effects as history_effects
 from investigation.history import past_rows, past_sessions
@@ -18,6 +17,7 @@ from ledger.states import OPEN_STATES
 from pages.history import data
 from pages.timeline import clock_skew, lanes
 from pages.timeline.bars import TimelineWindow
+from pages.timeline.filtered_effects import EffectFilters, filter_effects, matches_filters
 from pages.timeline.lanes import MAX_BARS, MAX_EARLIER_OPEN, annotate_bars
 from sessions.models import Session, Task
 
@@ -100,11 +100,9 @@ def _filtered_querysets(
     )
     task = tasks.values_list("id", flat=True).first() if tasks is not None else None
     matching_ids = [
-        pk
-        for pk, row in rebuilt.items()
-        if effect_table.matches_filters(filters, row, task, cut.at_us)
+        pk for pk, row in rebuilt.items() if matches_filters(filters, row, task, cut.at_us)
     ]
-    unmoved = effect_table.filter_effects(opened, filters, cut.at_us).exclude(pk__in=rebuilt)
+    unmoved = filter_effects(opened, filters, cut.at_us).exclude(pk__in=rebuilt)
     return [unmoved, opened.filter(pk__in=matching_ids)]
 
 

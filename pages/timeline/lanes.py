@@ -16,7 +16,6 @@ from django.db.models import F, Q, QuerySet
 
 from accounts.models import SAMPLE_IDS
 from display import display_state, effect_runs, effect_table, keyset_pagination
-from display.effect_table import EffectFilters
 from display.page_params import parse_number
 from journal import imported_entries, summaries
 from journal.models import Entry
@@ -36,6 +35,7 @@ from pages.timeline.bars import (
     TimelineWindow,
 )
 from pages.timeline.clock_skew import CLOCKS, Skew
+from pages.timeline.filtered_effects import EffectFilters, filtered_session_effects
 from sessions.models import HeartbeatMinute, Session
 
 MAX_BARS: Final = 500  # bars in one view
@@ -116,7 +116,7 @@ def load_session_window(
 ) -> TimelineWindow:
     """Return the window of the member's `session`, at most `size` effects."""
     page = keyset_pagination.load_keyset_page(
-        annotate_bars(effect_table.filtered_session_effects(session, filters, now_us)),
+        annotate_bars(filtered_session_effects(session, filters, now_us)),
         size,
         window,
     )

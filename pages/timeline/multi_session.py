@@ -11,8 +11,7 @@ from uuid import UUID
 
 from django.db.models import F
 
-from display import effect_table, keyset_pagination
-from display.effect_table import EffectFilters
+from display import keyset_pagination
 from journal.models import Entry
 from ledger.models import Effect
 from pages.timeline import clock_skew, lanes
@@ -22,6 +21,7 @@ from pages.timeline.bars import (
     SessionEvent,
     TimelineWindow,
 )
+from pages.timeline.filtered_effects import EffectFilters, filter_effects
 from pages.timeline.lanes import ENTRY_COLUMNS, MAX_EVENTS, annotate_bars
 from sessions.models import Session
 
@@ -44,12 +44,10 @@ def load_multi_session_window(
     """
     arms = []
     if whole:
-        arms.append(
-            effect_table.filter_effects(Effect.objects.filter(session__in=whole), filters, now_us)
-        )
+        arms.append(filter_effects(Effect.objects.filter(session__in=whole), filters, now_us))
     if single:
         single_effects = Effect.objects.filter(id__in=single).exclude(session__in=whole)
-        arms.append(effect_table.filter_effects(single_effects, filters, now_us))
+        arms.append(filter_effects(single_effects, filters, now_us))
     rows = annotate_bars(Effect.objects.select_related("session__agent")).annotate(
         session_position=F("session__opened_position")
     )
@@ -57,7 +55,7 @@ def load_multi_session_window(
         page = keyset_pagination.gather_page(arms, rows, size, window)
     else:  # few rows, found by their ids with any filter
         page = keyset_pagination.load_keyset_page(
-            effect_table.filter_effects(rows.filter(id__in=single), filters, now_us), size, window
+            filter_effects(rows.filter(id__in=single), filters, now_us), size, window
         )
     window_shown = TimelineWindow(
         clock, older=page.older, newer=page.newer, size=size, now_us=now_us, across=True

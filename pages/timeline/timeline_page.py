@@ -13,15 +13,17 @@ from django.urls import reverse
 
 from accounts.access import MemberRequest
 from db.clock import now_us
-from display import display_state, effect_table
+from display import display_state
 from display.page_params import PagePlace, parse_page_place
 from investigation.history.moment import JournalCut
+from journal.models import Entry
 from journal.summaries import parse_body
 from monitoring.stuck.episodes import STUCK_KINDS
 from pages.templatetags.pages import page_url
 from pages.timeline import bars, clock_skew, lanes, svg
 from pages.timeline import history as asof_lanes
 from pages.timeline.bars import Bar, TimelineWindow
+from pages.timeline.filtered_effects import EffectFilters, parse_effect_filters
 from sessions.models import ENDED, Session
 
 VIEWS: Final = ("lanes", "compact", "table", "json")
@@ -37,7 +39,7 @@ class TimelineParams:
     """Parsed parameters of a timeline; `place` has their errors."""
 
     place: PagePlace
-    filters: effect_table.EffectFilters
+    filters: EffectFilters
     view: str
     size: int
 
@@ -51,11 +53,9 @@ def parse_timeline_params(
     return TimelineParams(place, filters, view, lanes.parse_size(query))
 
 
-def parse_timeline_filters(query: QueryDict, place: PagePlace) -> effect_table.EffectFilters:
+def parse_timeline_filters(query: QueryDict, place: PagePlace) -> EffectFilters:
     """Parse the filters; an invalid value adds an error and does not narrow the rows."""
-    filters, errors = effect_table.parse_effect_filters(
-        {name: query.get(name, "") for name in FILTERS}
-    )
+    filters, errors = parse_effect_filters({name: query.get(name, "") for name in FILTERS})
     place.errors += errors
     return filters
 
@@ -115,6 +115,15 @@ def render_timeline_as_of(
         "same": asof_query,
     }
     return render(request, "pages/timeline/lanes.html", {**context, **extra})
+
+
+def has_news(session: Session, since: int) -> bool:
+    """Return True if something was recorded after the stable position `since`.
+
+    That a person looked changes nothing on the page.
+    """
+    later = Entry.objects.filter(session=session.id, position__gt=since)
+    return later.exclude(kind="access.viewed").exists()
 
 
 def is_running(session: Session) -> bool:

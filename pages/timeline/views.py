@@ -12,13 +12,13 @@ from django.views.decorators.vary import vary_on_headers
 from accounts.access import MemberRequest, member_required
 from accounts.header_counts import load_project_status
 from db.clock import now_us
-from display import display_state, effect_table, keyset_pagination
+from display import display_state, keyset_pagination
 from display.page_params import parse_number, parse_page_place
 from display.time_limit import limit_view
 from pages.history.views import timeline_as_of
 from pages.sessions import data as sessions_data
 from pages.sessions.data import load_session_or_404
-from pages.timeline import clock_skew, lanes, timeline_page
+from pages.timeline import clock_skew, filtered_effects, lanes, timeline_page
 
 
 @require_safe
@@ -41,7 +41,7 @@ def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
             request, "pages/timeline/timeline.html", build_table_context(request, row, now_us())
         )
     if since is not None:
-        if not effect_table.has_news(row, since):
+        if not timeline_page.has_news(row, since):
             return HttpResponse(status=204)
         load_project_status(request)
         row = load_session_or_404(request, session)
@@ -65,7 +65,7 @@ def build_table_context(request: MemberRequest, session: Any, now: int) -> dict[
     # An archive never changes.
     standing = load_project_status(request)
     since = None if paged or request.membership.project.archive else standing.position
-    rows = effect_table.load_timeline_page(session, effect_filters, place.window, now)
+    rows = filtered_effects.load_timeline_page(session, effect_filters, place.window, now)
     three = request.GET.get("clocks") == "three"
     answered = request.GET.get("times") == "answered"
     skews = clock_skew.load_skews([session], wanted=three)
@@ -89,7 +89,7 @@ def build_table_context(request: MemberRequest, session: Any, now: int) -> dict[
         "filters": effect_filters,
         "place": place,
         "states": display_state.STATES.items(),
-        "outcomes": effect_table.OUTCOMES,
+        "outcomes": filtered_effects.OUTCOMES,
         "since": since,
         "polls": since is not None and request.GET.get("live") != "off",
         "paged": paged,

@@ -10,10 +10,11 @@ from django.db import OperationalError, connection
 from psycopg.errors import QueryCanceled
 from pytest_django import Settings
 
-from display import effect_table, query_slots, time_limit
+from display import query_slots, time_limit
 from investigation.query import execute
 from pages.search import jump
 from pages.sessions import filters
+from pages.timeline import filtered_effects
 from tests.journal.committed import committed
 from tests.matrices import keep_core
 from tests.pages.counting import COUNTED, ENDLESS, LONG, ask
@@ -30,8 +31,8 @@ def endless(*_: Any, **__: Any) -> Any:
 PAGES: dict[str, tuple[str, Any, str]] = {  # page -> URL, and the function that is made endless
     "audit": ("/search/?q=tool:mail.send", execute, "page_stages"),
     "sessions": ("/sessions/?status=running", filters.SessionFilter, "is_valid"),
-    "session": ("/sessions/{session}/?tool=mail.send", effect_table, "load_timeline_page"),
-    "timeline": ("/sessions/{session}/timeline/", effect_table, "load_timeline_page"),
+    "session": ("/sessions/{session}/?tool=mail.send", filtered_effects, "load_timeline_page"),
+    "timeline": ("/sessions/{session}/timeline/", filtered_effects, "load_timeline_page"),
     "search_jump": (
         "/search/jump/?id=5a3b1e00-0000-8948-98f8-fc62f5dc8d9d",
         jump,

@@ -8,12 +8,12 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from display.effect_table import EffectFilters
 from display.keyset_pagination import Window
 from journal.models import Entry
 from ledger.models import Effect
 from pages.timeline import svg_layout
 from pages.timeline.bars import Bar
+from pages.timeline.filtered_effects import EffectFilters
 from pages.timeline.lanes import load_session_window
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
