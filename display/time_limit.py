@@ -57,19 +57,19 @@ class NoSlot(TooManyQueries):
 
 
 @contextmanager
-def limit_search(person: int, *, in_turn: bool = False) -> Iterator[None]:
+def limit_search(person: int, *, waits_for_slot: bool = False) -> Iterator[None]:
     """Limit the reads of this connection to settings.GATEBOOK_SEARCH_TIMEOUT_S in total.
 
     Raises QueryTimeout. `person` is the user's id; raises TooManyQueries if MAX_SEARCHES_PER_USER
-    of their searches are running. With `in_turn`, waits for a query slot for up to the same time,
-    and raises NoSlot if none is free.
+    of their searches are running. With `waits_for_slot`, waits for a query slot for up to the same
+    time, and raises NoSlot if none is free.
     """
     with _counting:
         if _searching[person] >= MAX_SEARCHES_PER_USER:
             raise TooManyQueries
         _searching[person] += 1
     try:
-        with _hold_slot(person) if in_turn else nullcontext(), limit_time():
+        with _hold_slot(person) if waits_for_slot else nullcontext(), limit_time():
             yield
     finally:
         with _counting:

@@ -53,7 +53,7 @@ def get_search(call: Call) -> HttpResponse:
     people = call.token.scope == "audit"
     read_to, upto = _find_bounds(window.get("after"))
     try:
-        with time_limit.limit_search(call.token.agent.int, in_turn=True):
+        with time_limit.limit_search(call.token.agent.int, waits_for_slot=True):
             compiled = execute.compile_query(params["q"], project, call.received_us, people=people)
             if not people:
                 restrict_people.reject_people_conditions(compiled.query, project)

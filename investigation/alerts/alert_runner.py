@@ -138,7 +138,7 @@ def run_alerts(most_s: float = RUN_LIMIT_S) -> AlertRun:
 def start_alert(saved: SavedQuery) -> AlertStart:
     """Return the starting point of alerts turned on now. Raises ChangeRefused if impossible."""
     try:
-        with time_limit.limit_search(saved.owner_id, in_turn=True):
+        with time_limit.limit_search(saved.owner_id, waits_for_slot=True):
             return _start_alert(saved)
     except QueryError as fault:
         raise ChangeRefused(fault.sentence) from None

@@ -52,7 +52,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
     results, error, timeout, correction = None, search.error, None, ""
     number_matches: jump.JumpResult | None = None
     try:
-        with time_limit.limit_search(request.user.pk, in_turn=True):
+        with time_limit.limit_search(request.user.pk, waits_for_slot=True):
             identity_url = find_identity_url(project, search.text)
             if identity_url is not None:
                 return redirect(identity_url)

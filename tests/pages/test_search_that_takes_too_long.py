@@ -167,7 +167,7 @@ def test_two_searches_run_at_once_and_no_author_takes_both_places(
     monkeypatch.setattr(query_slots, "_running", {author})  # a search of another author runs
     assert client.get("/search/?q=tool:mail.send").status_code == 200
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.2
-    with pytest.raises(time_limit.NoSlot), time_limit.limit_search(author, in_turn=True):
+    with pytest.raises(time_limit.NoSlot), time_limit.limit_search(author, waits_for_slot=True):
         raise AssertionError("an author has one place")
     query_slots._running.add(author + 1)
     answer = client.get("/search/?q=tool:mail.send")
@@ -197,7 +197,7 @@ def test_a_free_place_goes_to_the_author_with_the_least_use(
 
     def searches(author: int) -> None:
         try:
-            with time_limit.limit_search(author, in_turn=True):
+            with time_limit.limit_search(author, waits_for_slot=True):
                 order.append(author)
         finally:
             connection.close()
@@ -260,7 +260,7 @@ def test_a_connection_that_keeps_a_place_or_a_limit_is_not_reused(
     committed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_slots, "_RELEASE", "SELECT 1 / 0, %s, %s, %s, %s")
-    with time_limit.limit_search(7, in_turn=True):
+    with time_limit.limit_search(7, waits_for_slot=True):
         count_locks = (
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
         )
