@@ -56,7 +56,7 @@ class MemberRequest(HttpRequest):
     membership: Membership  # in the current project
     memberships: list[Membership]  # all of the person's, by project name
     person: Person
-    read_to: int  # set by some views: the journal's last position before they read their rows
+    read_to: int  # set by some views: a stable position of the journal, read before their rows
 
 
 def attach_membership(request: HttpRequest) -> Membership | None:

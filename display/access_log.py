@@ -31,7 +31,10 @@ _cleaners: list[Cleaner] = []
 
 
 def register_query_cleaner(cleaner: Cleaner) -> None:
-    """Register a higher app's function that removes secrets from query text."""
+    """Register a higher app's function that removes secrets from query text.
+
+    api/apps.py registers `redact_search` at the start.
+    """
     if cleaner not in _cleaners:
         _cleaners.append(cleaner)
 

@@ -58,6 +58,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
                 return redirect(identity_url)
             if jump.is_bare_number(search.text) and not search.part:
                 number_matches = jump.find_by_any_id(project, search.text)
+            # The page names this position. Read first: the rows include every entry up to it.
             request.read_to = load_stable_position()
             try:
                 if search.query is not None:
