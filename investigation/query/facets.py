@@ -17,7 +17,7 @@ from investigation.query.entity_registry import Entity
 from investigation.query.execute import COUNT_LIMIT, CompiledQuery, load_newest_values
 from investigation.query.fields.types import Actor, Field, MultiValue
 from investigation.query.parser.values import US
-from investigation.query.registry.declared_fields import count_sample_values
+from investigation.query.registry.declared_fields import count_declared_values
 
 MAX_FACET_VALUES: Final = 8  # Values shown per facet.
 MAX_BARS: Final = 48
@@ -116,8 +116,9 @@ def sample_matches(
 ) -> MatchSample:
     """Read the newest COUNT_LIMIT matches: one query for each index that serves them.
 
-    With `known_ids`, the ids of all matches, it is a single query. `time_name` is a computed time
-    for the bars; matches without it are counted, but are in no bar.
+    With `known_ids`, the ids of all matches, it is a single query. If tools of the project declare
+    fields, one more query counts their values (`count_declared_values`). `time_name` is a computed
+    time for the bars; matches without it are counted, but are in no bar.
     """
     entity = compiled.entity
     facet_fields = [
@@ -154,7 +155,7 @@ def sample_matches(
     declared: dict[str, Counter[Any]] = {}
     if tools:
         tool_index = list(columns).index("tool")
-        declared |= count_sample_values(
+        declared |= count_declared_values(
             [row[-1] for row in newest_rows if row[tool_index] in tools]
         )
     times = [row[time_index] for row in newest_rows]

@@ -131,7 +131,7 @@ _COUNTED: Final = (
 )
 
 
-def count_sample_values(effects: Sequence[UUID]) -> dict[str, Counter[str]]:
+def count_declared_values(effects: Sequence[UUID]) -> dict[str, Counter[str]]:
     """Return how often each value of each declared field occurs in these effects. One query."""
     ids = [raw_sql.uuid_as_cast_text(effect) for effect in effects]
     rows = raw_sql.fetch_rows(
