@@ -78,7 +78,8 @@ LONGEST_FILES = {
 }
 # They start a browser, like every file with "browser" in its name.
 FILES_WITH_A_BROWSER = {
-    *("test_ages_as_of.py", "test_real_server.py", "test_visual.py"),
+    *("test_history_ages.py", "test_real_server.py", "test_sample_project.py", "test_visual.py"),
+    "test_site.py",  # shares the built documentation with test_site_browser.py
 }
 # The headless shell is the same engine without windows and needs half of the processor time.
 BROWSERS = (

@@ -1,12 +1,15 @@
 """Matrices keep a core in `make test`."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import FILES_WITH_A_BROWSER
 from tests.matrices import keep_core, load_sqlite_files
 
 ROOT = Path(__file__).resolve().parents[2]
+BROWSER_PARAMETER = re.compile(r"\b(?:new_page: Callable|browser_page: Page|browser: Browser)\b")
 
 
 def test_files_that_run_on_sqlite_only_exist_and_are_a_minority() -> None:
@@ -17,6 +20,15 @@ def test_files_that_run_on_sqlite_only_exist_and_are_a_minority() -> None:
         text = (ROOT / file).read_text()
         assert not [name for name in functions if f"def {name}(" not in text], file
     assert 0 < len(files) < len(every) / 2
+
+
+def test_every_file_with_a_browser_is_named() -> None:
+    """All of them run in one worker. Another worker would start a browser and a server of its own."""
+    files = {file.name: file.read_text() for file in (ROOT / "tests").rglob("test_*.py")}
+    opened = {name for name, text in files.items() if BROWSER_PARAMETER.search(text)}
+    named = {name for name in files if "browser" in name} | FILES_WITH_A_BROWSER
+    assert opened - named == set()
+    assert files.keys() >= FILES_WITH_A_BROWSER
 
 
 def test_the_cases_outside_the_core_are_marked() -> None:

@@ -20,21 +20,20 @@ from config.docs_site import made_pages, site_build, site_files
 from config.variables import VARIABLES
 from ledger.tools.predicates import ARGUMENT_OPERATORS
 from monitoring.metric_texts import METRICS
+from tests.docs.conftest import REMOVED_FILE
 
 pytestmark = pytest.mark.once
 INLINE = re.compile(rb"<(script|style)(?![^>]*(?:\bsrc=|/json))[^>]*>(.*?)</\1>", re.DOTALL)
-REMOVED = "removed.html.gz"  # an earlier build has it
 LOADED = re.compile(r"<(?:script|img|link)\b[^>]*\b(?:src|href)=[\"']?(https?:)?//")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built strictly: a dead link fails."""
-    folder = tmp_path_factory.mktemp("docs")
-    old = folder / settings.GATEBOOK_VERSION / REMOVED
-    old.parent.mkdir()
-    old.touch()
-    return site_build.build_site(folder)
+def site(built_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the site, which tests may change."""
+    folder = tmp_path_factory.mktemp("docs") / built_site.name
+    shutil.copytree(built_site, folder)
+    shutil.copy2(built_site.with_name("versions.json"), folder.parent)
+    return folder
 
 
 def test_each_document_is_a_page_under_its_heading(site: Path) -> None:
@@ -71,7 +70,7 @@ def test_compressed_files_are_those_of_this_build(site: Path) -> None:
     assert len(files) > 100
     for file in files:
         assert gzip.decompress(file.read_bytes()) == file.with_suffix("").read_bytes(), file
-    assert not (site / REMOVED).exists()
+    assert not (site / REMOVED_FILE).exists()
     texts = [path for path in site.rglob("*") if path.suffix in {".html", ".js", ".css", ".json"}]
     large = [path for path in texts if path.stat().st_size > 1000]
     assert [path for path in large if not path.with_name(f"{path.name}.gz").exists()] == []

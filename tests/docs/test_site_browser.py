@@ -1,18 +1,18 @@
 """The documentation site in a browser: accessible in both themes, small, and searchable."""
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import httpx
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
-from config.docs_site.site_build import build_site
 from tests.config.server import Server
 from tests.matrices import keep_core
 from tests.pages.test_every_page_browser import (
@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.once]
 # `make test` opens these pages, `make test-matrices` all others.
 CORE: Final = ("", "how-to/operating/", "reference/policies/", "reference/python-client-api/")
 WIDTHS: Final = (1280, 390)
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+LOOKS: Final = tuple(product(WIDTHS, SCHEMES))
 # Only the open search announces something.
 ALLOWED: Final = "no live region"
 # A radio button of the theme's chooser of colours: the icon next to it shows the focus.
@@ -52,26 +54,27 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(live_server_process: Server) -> Site:
-    folder = build_site(live_server_process.var / "docs")
+def site(built_site: Path, live_server_process: Server) -> Site:
+    folder = live_server_process.var / "docs" / built_site.name
+    shutil.copytree(built_site, folder)
     return Site(f"{live_server_process.url}/docs/{folder.name}/", folder)
 
 
 @pytest.mark.parametrize(
-    ("scheme", "is_core"),
-    keep_core(product(("light", "dark"), (True, False)), [("light", True), ("dark", True)]),
+    ("turn", "is_core"), keep_core(product(range(4), (True, False)), [(0, True)])
 )
 def test_each_page_is_accessible_in_both_themes(
-    site: Site, new_page: Callable[..., Page], scheme: str, is_core: bool
+    site: Site, new_page: Callable[..., Page], turn: int, is_core: bool
 ) -> None:
+    """Each turn opens every page in another theme or width."""
     faults: list[str] = []
-    page = new_page(color_scheme=scheme)
+    page = new_page()
     page.on("console", lambda event: faults.append(event.text) if is_fault(event.text) else None)
     page.on("pageerror", lambda event: faults.append(str(event)))
     tree = page.context.new_cdp_session(page)
-    turn = int(scheme == "dark")
     for number, path in enumerate(site.list_pages(is_core=is_core)):
-        width = WIDTHS[(number + turn) % len(WIDTHS)]
+        width, scheme = LOOKS[(number + turn) % len(LOOKS)]
+        page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 800})
         page.goto(site.url + path)
         page.evaluate(AXE_SCRIPT)

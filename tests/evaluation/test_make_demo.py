@@ -71,10 +71,12 @@ class Demo(Served):
     def run_to_gate(self, file: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
         """Serve until the agent waits for approval; yield the supervisor and the gate.
 
-        `file` gets the agent's output. The supervisor is killed at the end.
+        `file` gets the agent's output. The supervisor is killed at the end. It builds no
+        documentation, which tests/docs/ build.
         """
         command = (
             RECIPE.rpartition("exec $(BIN)/python -m ")[2]
+            .replace("--docs ", "")
             .replace("$(BIN)/python", sys.executable)
             .split()
         )
