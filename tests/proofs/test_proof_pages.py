@@ -13,6 +13,7 @@ from pytest_django import Settings
 
 from accounts.models import Project
 from db.clock import now_us
+from investigation.incidents import incidents
 from journal.models import Entry
 from proofs import seal_lag, seal_line
 from proofs.anchors import anchors
@@ -172,11 +173,14 @@ def test_one_quiet_line_on_the_pages_of_what_was_sealed(inbox: InboxScenario) ->
     gate = inbox.gate(inbox.plan())
     effect, viewer = gate.effect, inbox.organization.client("viewer")
     entry = Entry.objects.filter(effect=effect.id).latest("position")
+    person = inbox.user("operator")
+    incident = incidents.open_incident(inbox.project, "It ran twice", person, key="twice")
     pages = [
         reverse("effect", args=[effect.id]),
         reverse("session", args=[effect.session_id]),
         reverse("gate", args=[gate.id]),
         f"{reverse('journal')}?at={entry.position}",
+        reverse("incident", args=[incident.id]),
     ]
     for address in pages:
         assert re.search(r"not sealed yet, [\d.]+ m?s old", read(viewer, address)), address
