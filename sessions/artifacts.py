@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 
 from db.ids import derive_uuid
@@ -20,12 +21,17 @@ from journal import entries
 from journal.entries import AppendStatus, Origin, RepeatedKey
 from sessions.models import Artifact
 
+log = structlog.get_logger("gatebook.sessions")
 _INCOMING: Final = ".incoming-"  # prefix of temporary files during an upload
 _ABANDONED_US: Final = 24 * 3_600 * 1_000_000
 
 
 class WrongContent(Exception):
     """The content differs from the announced size or SHA-256."""
+
+
+class ChangedContent(Exception):
+    """The stored bytes no longer have the SHA-256 that was recorded: somebody changed the file."""
 
 
 def import_artifacts(rows: Sequence[Artifact]) -> None:
@@ -99,6 +105,34 @@ def apply_artifact_fact(
 def artifact_path(project: UUID, sha256: str) -> Path:
     """Return the path of the bytes with that hash. Projects never share a file."""
     return Path(settings.MEDIA_ROOT) / str(project) / sha256[:2] / sha256
+
+
+def open_content(project: UUID, sha256: str) -> BinaryIO:
+    """Open stored bytes, after a comparison with their hash. Raises OSError, ChangedContent.
+
+    Who can write to the folder can replace a file; nobody gets it as what an agent recorded.
+    """
+    file = artifact_path(project, sha256).open("rb")
+    try:
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            log.error("artifact_changed", project=str(project), sha256=sha256)
+            raise ChangedContent(f"The stored bytes of {sha256} were changed.")
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def has_recorded_content(artifact: Artifact) -> bool:
+    """Return True when the bytes of an artifact are stored, and are those that were recorded."""
+    if artifact.stored_at_us is None:
+        return False
+    try:
+        open_content(artifact.project_id, artifact.sha256).close()
+    except (OSError, ChangedContent):
+        return False
+    return True
 
 
 def _has_content(project: UUID, sha256: str, size: int) -> bool:

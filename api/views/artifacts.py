@@ -123,7 +123,13 @@ def get_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
     project = authenticate_request(request).project
     row = _find_artifact(project, resolve_path(project, {"artifact": artifact})["artifact"])
     try:
-        file = artifacts.artifact_path(row.project_id, row.sha256).open("rb")
+        file = artifacts.open_content(row.project_id, row.sha256)
+    except artifacts.ChangedContent:
+        detail = (
+            "The stored bytes of this artifact were changed after they were recorded. Tell an"
+            " administrator, and upload them again with PUT if you have them."
+        )
+        raise Problem(404, "not_stored", detail) from None
     except FileNotFoundError:
         detail = "The bytes of this artifact are not stored. Upload them with PUT if you have them."
         raise Problem(404, "not_stored", detail) from None

@@ -19,7 +19,7 @@ from approvals.diff.patch_parser import parse_patch
 from approvals.models import Gate
 from db.compiled_query import CompiledQuerySet
 from journal.text_caches import cache_texts
-from sessions.artifacts import artifact_path
+from sessions.artifacts import ChangedContent, open_content
 from sessions.models import Artifact
 
 MAX_ATTACHED: Final = 3  # diffs of one request, the newest
@@ -51,10 +51,13 @@ class AttachedDiff:
 
     @property
     def changes(self) -> Changes:
-        """Its files; none if it is not stored, too large, or no patch."""
+        """Its files; none if it is not stored, too large, changed, or no patch."""
         if not self.is_stored or self.size > MAX_BYTES:
             return Changes()
-        return _read_changes(self.project, self.sha256)
+        try:
+            return _read_changes(self.project, self.sha256)
+        except ChangedContent:
+            return Changes()
 
     @property
     def why_not_shown(self) -> str:
@@ -63,7 +66,11 @@ class AttachedDiff:
             return "its content was not sent"
         if self.size > MAX_BYTES:
             return f"it is longer than {MAX_BYTES // 1024} KiB"
-        return "" if self.changes.files else "its content is not a complete patch"
+        try:
+            changes = _read_changes(self.project, self.sha256)
+        except ChangedContent:
+            return "its stored bytes were changed after they were recorded; tell an administrator"
+        return "" if changes.files else "its content is not a complete patch"
 
 
 def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDiff, ...]:
@@ -140,9 +147,10 @@ def _list_named(values: Iterable[Any]) -> tuple[list[str], list[int]]:
 
 @cache_texts(16)
 def _read_changes(project: UUID, sha256: str) -> Changes:
-    """Read and parse stored bytes; their name is their hash, so the result never changes."""
+    """Read and parse stored bytes, which have this hash. Raises ChangedContent."""
     try:
-        text = artifact_path(project, sha256).read_bytes().decode()
+        with open_content(project, sha256) as file:
+            text = file.read().decode()
     except (OSError, UnicodeDecodeError):
         return Changes()
     return Changes(tuple(parse_patch(text)))

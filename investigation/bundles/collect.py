@@ -423,11 +423,8 @@ def _is_replaced(entry: Any) -> bool:
 
 
 def is_enclosed(artifact: Artifact) -> bool:
-    """Return whether the artifact's bytes are stored and the file exists."""
-    return (
-        artifact.stored_at_us is not None
-        and stored.artifact_path(artifact.project_id, artifact.sha256).is_file()
-    )
+    """Return whether the artifact's bytes are stored as they were recorded."""
+    return stored.has_recorded_content(artifact)
 
 
 def _entry_to_json(row: Any) -> dict[str, Any]:

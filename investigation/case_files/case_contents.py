@@ -436,7 +436,7 @@ class CaseFile:
                 "media_type": row.media_type,
                 "bytes": row.size,
                 "sha256": row.sha256,
-                "enclosed": "yes" if is_enclosed(row) else "no, only its hash is known",
+                "enclosed": _describe_enclosure(row),
             }
 
     def _timeline_rows(self) -> Iterator[dict[str, Any]]:
@@ -476,3 +476,12 @@ def _format_value(value: Any) -> str:
 def _cut(text: str) -> str:
     excerpt = cut_excerpt(text, MAX_TEXT_BYTES)
     return f"{excerpt.text}\n[cut: {excerpt.octets:,} bytes]" if excerpt.cut else text
+
+
+def _describe_enclosure(row: Artifact) -> str:
+    """Return whether the zip has the bytes of an artifact, and why it has not."""
+    if is_enclosed(row):
+        return "yes"
+    if row.stored_at_us is None:
+        return "no, only its hash is known"
+    return "no, its stored bytes are lost or were changed"

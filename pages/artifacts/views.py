@@ -13,7 +13,7 @@ from accounts.access import MemberRequest, member_required
 from display import access_log, keyset_pagination
 from display.page_params import parse_page_place
 from pages.sessions.data import load_session_or_404
-from sessions.artifacts import artifact_path
+from sessions.artifacts import ChangedContent, open_content
 
 PAGE_SIZE: Final = 50
 
@@ -35,14 +35,16 @@ def session_artifacts(request: MemberRequest, session: UUID) -> HttpResponse:
 @require_safe
 @member_required
 def artifact_file(request: MemberRequest, artifact: UUID) -> HttpResponseBase:
-    """Download the stored bytes of an artifact; 404 when only its hash is stored."""
+    """Download the stored bytes of an artifact; 404 if they are not there, or were changed."""
     row = request.membership.project.artifacts.filter(
         id=artifact, stored_at_us__isnull=False
     ).first()
     if row is None:
         raise Http404
     try:
-        file = artifact_path(row.project_id, row.sha256).open("rb")
+        file = open_content(row.project_id, row.sha256)
+    except ChangedContent:
+        return render(request, "pages/artifacts/changed.html", {"artifact": row}, status=404)
     except OSError as error:
         raise Http404 from error
     of = (row.session_id, row.effect, row.id)

@@ -3,12 +3,14 @@
 import hashlib
 import os
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.conf import settings as configured
+from django.core.management import call_command
 from django.db import connection
 from pytest_django import Settings
 
@@ -188,6 +190,36 @@ def test_lost_bytes_are_reported_as_not_stored(
     assert code(agent.get(f"/artifacts/{artifact['id']}/bytes")) == (404, "not_stored")
     assert put(agent, artifact, DATA).status_code == 200
     assert agent.get(f"/artifacts/{artifact['id']}/bytes").content == DATA
+
+
+def test_changed_bytes_are_named_and_never_sent(
+    agent: Caller, record: Callable[..., dict[str, Any]]
+) -> None:
+    artifact = record()
+    put(agent, artifact, DATA)
+    assert verify_artifacts() == (0, "1 stored artifacts, 0 differ.\n")
+    (file,) = files()
+    file.write_bytes(DATA.replace(b"line", b"lies"))  # the same size
+    answer = agent.get(f"/artifacts/{artifact['id']}/bytes")
+    assert code(answer) == (404, "not_stored")
+    assert "changed after they were recorded" in answer.json()["detail"]
+    exit_code, text = verify_artifacts()
+    assert exit_code == 1
+    assert text == f"modified: {Artifact.objects.get()}: {file}\n1 stored artifacts, 1 differ.\n"
+    assert put(agent, artifact, DATA).status_code == 200
+    assert agent.get(f"/artifacts/{artifact['id']}/bytes").content == DATA
+    file.unlink()
+    assert verify_artifacts("--json")[1].startswith('{"finding":"missing","artifact":"a_')
+
+
+def verify_artifacts(*options: str) -> tuple[int, str]:
+    """Run the command; return its exit code and output."""
+    out = StringIO()
+    try:
+        call_command("verify_artifacts", *options, stdout=out)
+    except SystemExit as ended:
+        return int(ended.code or 0), out.getvalue()
+    return 0, out.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ import hashlib
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
 from approvals.diff.commit_paths import compare_commit_paths
 from approvals.diff.from_arguments import extract_changes
 from approvals.models import Gate
 from approvals.review import attached_diffs
 from approvals.review.card import build_card
+from investigation.bundles.collect import is_enclosed
+from sessions.artifacts import artifact_path
 from sessions.models import Artifact
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
@@ -149,3 +152,23 @@ def test_a_path_that_no_commit_names_stands_beside_the_diff(
     assert "In the diff, but named by no commit: deploy/production/values.yaml" in fact(
         rita, gate, 2
     )
+
+
+def test_a_diff_whose_file_was_changed_is_not_shown(inbox: InboxScenario, rita: Reviewer) -> None:
+    gate = plan(inbox)
+    text = PATCH.replace("replicas: 2", "replicas: 3")  # which no page has read yet
+    row = Artifact.objects.get(id=record(inbox, text, effect=str(gate.effect_id))["id"])
+    file = artifact_path(row.project_id, row.sha256)
+    file.write_text(PATCH.replace("replicas: 2", "replicas: 9"))
+    page = fact(rita, gate, 2)
+    assert "its stored bytes were changed after they were recorded" in page
+    assert "values.yaml" not in page
+    viewer = inbox.organization.client("viewer")
+    answer = viewer.get(reverse("artifact", args=[row.id]))
+    assert answer.status_code == 404
+    assert f"The bytes of {row} were changed" in answer.content.decode()
+    assert not is_enclosed(row)
+    record(inbox, text, effect=str(gate.effect_id))  # the agent sends it again
+    assert "production values" in fact(rita, gate, 2)
+    assert viewer.get(reverse("artifact", args=[row.id])).status_code == 200
+    assert is_enclosed(row)
