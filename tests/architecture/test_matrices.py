@@ -25,9 +25,9 @@ def test_files_that_run_on_sqlite_only_exist_and_are_a_minority() -> None:
 def test_every_file_with_a_browser_is_named() -> None:
     """All of them run in one worker. Another worker would start a browser and a server of its own."""
     files = {file.name: file.read_text() for file in (ROOT / "tests").rglob("test_*.py")}
-    here = Path(__file__).name
+    this_file = Path(__file__).name
     opened = {
-        name for name, text in files.items() if name != here and BROWSER_PARAMETER.search(text)
+        name for name, text in files.items() if name != this_file and BROWSER_PARAMETER.search(text)
     }
     named = {name for name in files if "browser" in name} | FILES_WITH_A_BROWSER
     assert opened - named == set()
