@@ -79,6 +79,17 @@ class RunTimes:
         return ""
 
 
+def is_reported_late(effect: Any) -> bool:
+    """Return True if an agent reported an effect more than GAP_US after it ran. No queries.
+
+    The effect was loaded with `annotate_runs`.
+    """
+    times = read_run_times(effect)
+    if times.ran_us is None or times.ran_source not in ("agent", "answer"):
+        return False
+    return effect.run_heard_us is not None and effect.run_heard_us - times.ran_us > GAP_US
+
+
 # Columns of the last attempt, and of the requests for the effect; read with the effect itself.
 _ATTEMPT_COLUMNS: Final = (
     "lane",

@@ -25,7 +25,7 @@ from investigation.models import INCIDENT_STATES, Incident
 from investigation.saved_queries import builtin_questions
 from pages.incidents import data
 from pages.incidents.data import IncidentDetails
-from pages.timeline import lanes, multi_session, timeline_page
+from pages.timeline import multi_session, timeline_page
 
 MAX_FIELD: Final = (
     incidents.MAX_NOTE + 1
@@ -282,7 +282,7 @@ def _timeline_context(query: QueryDict, details: IncidentDetails, now: int) -> d
         view_query.place.window,
         now,
         size=view_query.size,
-        clock=lanes.parse_clock(query),
+        clock=query.get("clock", ""),
         three=view in ("json", "table"),
     )
     return timeline_page.timeline_context(query, view_query, timeline, running=False)

@@ -30,6 +30,7 @@ from pages.templatetags.pages import (
     target,
 )
 from pages.templatetags.search import arguments_excerpt
+from pages.timeline.bars import Bar
 from web.templatetags.gatebook import elapsed, mark
 from web.untrusted_text import format_markup
 
@@ -132,6 +133,12 @@ def timeline_effects(timeline: Timeline, three: bool, answered: bool) -> SafeStr
 def agent_link(agent: UUID, agent_name: str) -> SafeString:
     """Return the name of an agent as a link to its page."""
     return format_markup('<a href="{}">{}</a>', page_url(agent, "agent"), name(agent_name, 40))
+
+
+@register.simple_tag
+def bar_ran(bar: Bar) -> SafeString:
+    """Return when the effect of a bar ran, as tables of effects show it."""
+    return ran_at(bar.run, "", is_ended=is_ended_unrun(bar.effect)) if bar.run else SafeString("")
 
 
 def ran_at(run: RunTimes, day: str, *, is_ended: bool = False) -> SafeString:

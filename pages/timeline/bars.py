@@ -105,6 +105,7 @@ class TimelineWindow:
     tasks: dict[UUID, tuple[str, str, str]] = field(default_factory=dict)
     # By session, when the corrected clock was requested.
     skews: dict[UUID, Skew] = field(default_factory=dict)
+    reported_late: int = 0  # effects that an agent reported long after they ran
     across: bool = False  # effects of several sessions: one lane per session instead of per task
     by: str = "task"  # what a lane is, one of LANE_KINDS
     whole_us: tuple[int, int] | None = None  # of the session, if more of it is not in the window

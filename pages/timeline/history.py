@@ -57,7 +57,7 @@ def load_past_lanes(
         window,
     )
     past_lanes = TimelineWindow(
-        clock or lanes.parse_clock({}, past_session),
+        lanes.choose_clock(clock, [past_session]),
         older=page.older,
         newer=page.newer,
         size=size,

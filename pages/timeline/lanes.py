@@ -89,20 +89,20 @@ def parse_size(query: Mapping[str, str]) -> int:
     return DEFAULT_SIZE if wanted is None else min(SIZES, key=lambda size: abs(size - wanted))
 
 
-def parse_clock(query: Mapping[str, str], session: Session | None = None) -> str:
-    """Return the clock of the axis.
+def choose_clock(requested: str, sessions: Iterable[Session], effects: Iterable[Any] = ()) -> str:
+    """Return the clock of the axis: the requested one, else the one that shows when effects ran.
 
-    The requested one, else server time for live sessions.
-
-    Sessions reported after the event may arrive all at once, and those of a sample project did;
-    agent time is their default.
+    Sessions reported after the event may arrive all at once, and those of a sample project did.
+    Their clock is the agent's. So is that of live sessions if one of the `annotate_bars` effects
+    was reported long after it ran; what has no time of an agent keeps the server's.
     """
-    if query.get("clock") in CLOCKS:
-        return query["clock"]
-    arrives_at_once = session is not None and (
-        session.mode == "reported" or session.project_id.int in SAMPLE_IDS
+    if requested in CLOCKS:
+        return requested
+    arrive_at_once = any(
+        session.mode == "reported" or session.project_id.int in SAMPLE_IDS for session in sessions
     )
-    return "agent" if arrives_at_once else "server"
+    is_late = arrive_at_once or any(map(effect_runs.is_reported_late, effects))
+    return "agent" if is_late else "server"
 
 
 def load_session_window(
@@ -114,14 +114,21 @@ def load_session_window(
     size: int,
     clock: str,
 ) -> TimelineWindow:
-    """Return the window of the member's `session`, at most `size` effects."""
+    """Return the window of the member's `session`, at most `size` effects.
+
+    `clock` is empty unless one is requested.
+    """
     page = keyset_pagination.load_keyset_page(
         annotate_bars(filtered_session_effects(session, filters, now_us)),
         size,
         window,
     )
     timeline_window = TimelineWindow(
-        clock, older=page.older, newer=page.newer, size=size, now_us=now_us
+        choose_clock(clock, [session], page.rows),
+        older=page.older,
+        newer=page.newer,
+        size=size,
+        now_us=now_us,
     )
     timeline_window.skews = clock_skew.load_skews([session], wanted=clock == "corrected")
     effects = list(reversed(page.rows))
@@ -144,10 +151,9 @@ def build_page_window(session: Session, page: effect_table.Timeline, now_us: int
 
     Without gaps of sequence numbers. Three queries.
     """
-    window = TimelineWindow(
-        parse_clock({}, session), older=page.older, newer=page.newer, now_us=now_us
-    )
     effects = [row.effect for row in reversed(page.rows)]
+    clock = choose_clock("", [session], effects)
+    window = TimelineWindow(clock, older=page.older, newer=page.newer, now_us=now_us)
     low = effects[0].opened_position if effects else 0
     add_bars_and_events(window, session, effects, low, with_gaps=False)
     if window.older is not None or window.newer is not None:
@@ -222,6 +228,7 @@ def add_bars(timeline_window: TimelineWindow, effects: Sequence[Any]) -> list[di
         bar = _build_bar(effect, by_effect.get(effect.id, []), timeline_window)
         if timeline_window.upto is None:  # rows of the present say nothing about a past moment
             bar.run = effect_runs.read_run_times(effect)
+            timeline_window.reported_late += effect_runs.is_reported_late(effect)
         if bar.steps:
             timeline_window.bars.append(bar)
     return entries

@@ -39,6 +39,7 @@ def load_multi_session_window(
 ) -> TimelineWindow:
     """Return a window of the effects of `whole` sessions and of `single` effects.
 
+    `clock` is empty unless one is requested.
     All are of the member's project. `three`: all clocks are shown, so the skew of each session is
     read.
     """
@@ -57,11 +58,16 @@ def load_multi_session_window(
         page = keyset_pagination.load_keyset_page(
             filter_effects(rows.filter(id__in=single), filters, now_us), size, window
         )
-    window_shown = TimelineWindow(
-        clock, older=page.older, newer=page.newer, size=size, now_us=now_us, across=True
-    )
     effects = list(reversed(page.rows))
     sessions: dict[UUID, Session] = {effect.session_id: effect.session for effect in effects}
+    window_shown = TimelineWindow(
+        lanes.choose_clock(clock, sessions.values(), effects),
+        older=page.older,
+        newer=page.newer,
+        size=size,
+        now_us=now_us,
+        across=True,
+    )
     for session in sessions.values():
         window_shown.tasks[session.id] = (
             str(session),
@@ -69,7 +75,7 @@ def load_multi_session_window(
             session.agent.name,
         )
     window_shown.skews = clock_skew.load_skews(
-        list(sessions.values()), wanted=three or clock == "corrected"
+        list(sessions.values()), wanted=three or window_shown.clock == "corrected"
     )
     entries = lanes.add_bars(window_shown, effects)
     if entries:

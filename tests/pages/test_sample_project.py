@@ -31,7 +31,7 @@ from pages.overview import data
 from pages.overview.faults import Faults, load_faults
 from pages.overview.live_sessions import LiveSession, LiveSessions, load_live_sessions
 from pages.sample.sample_project import DAYS, find_samples, load_sample
-from pages.timeline.lanes import parse_clock
+from pages.timeline.lanes import choose_clock
 from sessions.models import ENDED, Session
 from tests.pages.linked_numbers import check_linked_numbers
 from tests.pages.people import Organization
@@ -212,8 +212,8 @@ def test_a_sample_is_loaded_marked_and_removed(
     check_stories(sample, client)
     # Its timelines show the made-up times, not the second in which they were written.
     session = Session.objects.filter(project=sample, title__contains="fails only").get()
-    assert parse_clock({}, session) == "agent"
-    assert parse_clock({"clock": "server"}, session) == "server"
+    assert choose_clock("", [session]) == "agent"
+    assert choose_clock("server", [session]) == "server"
     check_numbers(sample, client)
     check_overview_fits(browser, client)
     check_crowded_overview_fits(browser, client, monkeypatch)

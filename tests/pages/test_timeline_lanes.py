@@ -118,6 +118,25 @@ def test_reported_work_is_placed_by_agent_time_or_by_arrival_on_request(
     assert "12:02" in lanes(viewer, session.id)
 
 
+def test_an_effect_of_a_live_session_stands_where_it_ran_if_it_was_reported_late(
+    viewer: Client, agent: Caller
+) -> None:
+    session = agent.session("s-1")["id"]
+    agent.plan("now")
+    assert rows(viewer, session)["clock"] == "server"
+    report_effect(agent, "s-1", "late", {"plan": 0, "dispatch": 1, "ok": 3})
+    shown = rows(viewer, session)
+    assert shown["clock"] == "agent"
+    late = shown["effects"][1]["facts"]
+    assert [fact["at_us"] - NOON for fact in late if fact["what"] == "dispatched"] == [MINUTE]
+    page = lanes(viewer, session)
+    assert "1 effect reported long after it ran." in " ".join(page.split())
+    assert 'data-label="Ran"' in page
+    assert 'title="reported by the agent, by its clock">by agent</span>' in page
+    assert rows(viewer, session, clock="server")["clock"] == "server"
+    assert "reported long after" not in lanes(viewer, session, clock="server")
+
+
 def test_skipped_producer_numbers_are_shown_unless_another_session_has_them(
     viewer: Client, agent: Caller
 ) -> None:
