@@ -6,7 +6,7 @@ Has SQL for both vendors; docs/decisions/0003-write-path.md says why it is not t
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
@@ -175,6 +175,19 @@ def record_system_entry(
     return append_entries([draft], received_us)[0]
 
 
+def append_named_entries(
+    project: UUID, kind: str, things: Mapping[UUID, Mapping[str, UUID]], received_us: int
+) -> dict[UUID, int]:
+    """Append an entry for each thing named before its own facts; return its position by id.
+
+    Its position gives a thing its handle. `things` holds by id the columns of the entry that
+    identify the thing.
+    """
+    drafts = [_named(project, kind, thing, about) for thing, about in things.items()]
+    results = append_entries(drafts, received_us)
+    return {thing: result.position for thing, result in zip(things, results, strict=True)}
+
+
 def import_entries(
     drafts: Sequence[Draft], kept: Sequence[tuple[bytes | None, bytes | None]], received_us: int
 ) -> list[int]:
@@ -225,6 +238,22 @@ def write_positions(positions: Sequence[int]) -> str:
         else:
             runs.append([position, position])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _named(project: UUID, kind: str, thing: UUID, about: Mapping[str, UUID]) -> Draft:
+    """Build the entry by Gatebook for a thing that a fact names."""
+    return Draft(
+        project=project,
+        source=SYSTEM_SOURCE,
+        event_id=keyed_digest(kind, str(thing)),
+        kind=kind,
+        lane="system",
+        actor=SYSTEM_SOURCE,
+        # Two facts may name a thing at once: an equal text makes their entries one.
+        text=dump_sorted_json(about),
+        session=about.get("session"),
+        effect=about.get("effect"),
+    )
 
 
 def _conflict(draft: Draft) -> Draft:

@@ -20,7 +20,7 @@ from db import raw_sql
 from db.raw_sql import vendor_id
 from db.row_changes import RowChange, write_row_changes
 from db.text import to_column_text
-from journal import entries, placeholders, sent_meta
+from journal import entries, sent_meta
 from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.order_keys import is_command_mark, is_earlier_mark
 from sessions import field_history, lookup, writers
@@ -368,9 +368,7 @@ def record_named_sessions(origin: Origin, sessions: Iterable[UUID]) -> dict[UUID
         set(Session.objects.filter(id__in=wanted).values_list("id", flat=True)) if wanted else set()
     )
     about = {session: {"session": session} for session in sorted(wanted - stored)}
-    return placeholders.append_placeholders(
-        origin.project, "session.named", about, origin.received_us
-    )
+    return entries.append_named_entries(origin.project, "session.named", about, origin.received_us)
 
 
 def assign_named_sessions(sessions: Iterable[UUID], agent: UUID) -> None:

@@ -24,7 +24,7 @@ from journal import entries
 from journal.entries import AppendResult, AppendStatus, Draft
 from ledger import probes
 from ledger.fold import effect_state
-from ledger.store import named_effects, writer
+from ledger.store import writer
 from ledger.store.effect_rows import EffectRow
 from ledger.store.writer import LostRace
 from recovery.detectors import detectors
@@ -249,7 +249,7 @@ def _apply_effects(call: Call, created: Sequence[BatchItem]) -> Mapping[UUID, Ef
     facts, stubs = effects.build_effect_facts(created, columns)
     if not facts:
         return {}
-    facts += named_effects.open_placeholders(
+    facts += writer.record_named_effects(
         stubs, {fact.effect for fact in facts}, call.project, call.received_us
     )
     rows = writer.apply_effect_facts(facts)

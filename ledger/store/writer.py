@@ -4,7 +4,7 @@ The commands (ledger/commands.py) write through this module.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 from uuid import UUID
@@ -186,6 +186,33 @@ def apply_effect_facts(facts: Sequence[EffectFact]) -> dict[UUID, EffectRow]:
     )
     record_violations(all_violations, now_us())
     return rows
+
+
+def record_named_effects(
+    stubs: Mapping[UUID, EffectFact], reported: Set[UUID], project: UUID, received_us: int
+) -> list[EffectFact]:
+    """Journal each named effect without facts; return the facts of all named effects.
+
+    `reported` have facts in this batch. The entry gets a position of its own, because the position
+    of the plan that names the effect opens the planned effect.
+    """
+    unreported = stubs.keys() - reported
+    unreported -= (
+        set(Effect.objects.filter(id__in=unreported).values_list("id", flat=True))
+        if unreported
+        else set()
+    )
+    about = {
+        effect: {"session": stubs[effect].session, "effect": effect}
+        for effect in sorted(unreported)
+    }
+    positions = entries.append_named_entries(project, "effect.named", about, received_us)
+    return [
+        replace(stub, fact=replace(stub.fact, position=positions[effect]))
+        if effect in positions
+        else stub
+        for effect, stub in stubs.items()
+    ]
 
 
 def _group_by_effect(facts: Sequence[EffectFact]) -> dict[UUID, list[Fact]]:
