@@ -1,6 +1,5 @@
 """409 LEASE_LOST: rejects writers whose lease was taken over."""
 
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +8,7 @@ from api.reply import Reply
 from api.serializers.leases import lease_to_json
 from journal import entries
 from journal.entries import Origin, RepeatedKey
-from sessions import fencing, heartbeats, lease_queries
+from sessions import fencing, lease_queries
 from sessions.fencing import StaleEpoch
 from sessions.models import Lease
 
@@ -39,50 +38,6 @@ def build_lease_lost(lease: Lease | None, stale: StaleEpoch | None = None, **mor
         | more
     )
     return Reply(409, body if lease is None else body | {"lease": lease_to_json(lease)}, kept=False)
-
-
-FencedFact = tuple[Origin, str, UUID, UUID | None, int | None, UUID | None]
-
-
-def record_fenced_facts(facts: Sequence[FencedFact]) -> None:
-    """Record which facts came from a fenced writer; others count as progress.
-
-    A fact is (origin, kind, session, effect, attempt, task); its origin has a lease epoch.
-    """
-    if not facts:
-        return
-    leases = Lease.objects.filter(session__in={fact[2] for fact in facts})
-    current_epochs = {lease.task_id or lease.session_id: lease.epoch for lease in leases}
-    drafts, moving = [], {}
-    for origin, kind, session, effect, attempt, task in facts:
-        epoch, sent_epoch = (
-            current_epochs.get(task, current_epochs.get(session)),
-            origin.lease_epoch,
-        )
-        if epoch is not None and sent_epoch is not None and sent_epoch < epoch:
-            stale = StaleEpoch(sent_epoch, epoch)
-            drafts.append(
-                fencing.build_fenced_entry(
-                    origin,
-                    session,
-                    stale,
-                    kept=True,
-                    effect=effect,
-                    attempt=attempt,
-                    subject=task,
-                    kind=kind,
-                )
-            )
-        elif (
-            epoch is not None
-            and origin.lane != "claim"
-            and (kind in heartbeats.PROGRESS_KINDS or kind.startswith("effect."))
-        ):
-            moving[session, task] = origin
-    if drafts:
-        entries.append_entries(drafts, facts[0][0].received_us)
-    for (session, task), origin in sorted(moving.items(), key=lambda move: str(move[0])):
-        heartbeats.record_progress(origin.project, session, task=task)
 
 
 def load_fencing_lease(project: UUID, session: UUID, task: UUID | None = None) -> Lease | None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from api import lease_conflicts
 from api.endpoint import Call
 from api.events import effects, foreign_items, working_state
 from api.events.foreign_items import ATTEMPT_KINDS, SenderContext
@@ -28,7 +27,20 @@ from ledger.store import writer
 from ledger.store.effect_rows import EffectRow
 from ledger.store.writer import LostRace
 from recovery.detectors import detectors
-from sessions import artifacts, field_history, items, leases, lookup, sessions, tasks, writers
+from sessions import (
+    artifacts,
+    fencing,
+    field_history,
+    heartbeats,
+    items,
+    leases,
+    lookup,
+    sessions,
+    tasks,
+    writers,
+)
+from sessions.fencing import StaleEpoch
+from sessions.models import Lease
 from sessions.writers import WriterStatus
 
 Result = dict[str, Any]  # of one item, as the response has it
@@ -63,9 +75,7 @@ def record_batch(
     if atomic and decision.rejected_count:
         raise AtomicBatchRejected(decision.results)
     rows = apply_items(call, decision.counted, session_ids, context) if decision.counted else {}
-    lease_conflicts.record_fenced_facts(
-        [_to_fencing_fact(item, rows) for item in decision.created if _has_checked_epoch(item)]
-    )
+    record_fencing_and_progress(decision.created, rows)
     return decision.results
 
 
@@ -137,12 +147,6 @@ def decide_results(
         results.append(result)
     results.sort(key=lambda result: int(result["index"]))
     return BatchDecision(results, created)
-
-
-def _has_checked_epoch(item: BatchItem) -> bool:
-    """Return whether the item's lease epoch must be checked; not for a foreign agent."""
-    is_foreign = item.writer_status is WriterStatus.OTHER_AGENT
-    return item.envelope.lease_epoch is not None and not is_foreign
 
 
 def _get_linked_sessions(item: BatchItem) -> set[str]:
@@ -263,16 +267,6 @@ def _apply_effects(call: Call, created: Sequence[BatchItem]) -> Mapping[UUID, Ef
 _CONTROL_KINDS: Final = frozenset({"handoff.written", "fact.observed", "task.done"})
 
 
-def _to_fencing_fact(item: BatchItem, rows: Mapping[UUID, EffectRow]) -> lease_conflicts.FencedFact:
-    """Return an item with a lease epoch as a fact for fencing, with its task."""
-    row = rows.get(item.effect) if item.effect is not None else None
-    key = getattr(item.fields, "task", None)
-    task = (
-        tasks.derive_task_id(item.session, key) if key else row.task_id if row is not None else None
-    )
-    return item.origin, item.envelope.kind, item.session, item.effect, item.envelope.attempt, task
-
-
 def _touch_sessions(
     created: Sequence[BatchItem], session_ids: Mapping[str, UUID], context: SenderContext
 ) -> None:
@@ -341,3 +335,61 @@ def _apply_tasks(created: Sequence[BatchItem]) -> None:
         tasks.bump_task_versions(
             {fact.task for fact in item_facts}, item_facts[0].origin.received_us
         )
+
+
+def record_fencing_and_progress(
+    created: Sequence[BatchItem], rows: Mapping[UUID, EffectRow]
+) -> None:
+    """Record which new items came from a fenced writer; others count as progress.
+
+    Only items with a lease epoch are compared with the leases. `rows` are those of `apply_items`.
+    """
+    checked = [item for item in created if _has_checked_epoch(item)]
+    if not checked:
+        return
+    session_leases = Lease.objects.filter(session__in={item.session for item in checked})
+    current_epochs = {lease.task_id or lease.session_id: lease.epoch for lease in session_leases}
+    drafts, moving = [], {}
+    for item in checked:
+        origin, kind, session = item.origin, item.envelope.kind, item.session
+        task = _find_task(item, rows)
+        epoch = current_epochs.get(task, current_epochs.get(session))
+        sent_epoch = origin.lease_epoch
+        if epoch is not None and sent_epoch is not None and sent_epoch < epoch:
+            stale = StaleEpoch(sent_epoch, epoch)
+            drafts.append(
+                fencing.build_fenced_entry(
+                    origin,
+                    session,
+                    stale,
+                    kept=True,
+                    effect=item.effect,
+                    attempt=item.envelope.attempt,
+                    subject=task,
+                    kind=kind,
+                )
+            )
+        elif (
+            epoch is not None
+            and origin.lane != "claim"
+            and (kind in heartbeats.PROGRESS_KINDS or kind.startswith("effect."))
+        ):
+            moving[session, task] = origin
+    if drafts:
+        entries.append_entries(drafts, checked[0].origin.received_us)
+    for (session, task), origin in sorted(moving.items(), key=lambda move: str(move[0])):
+        heartbeats.record_progress(origin.project, session, task=task)
+
+
+def _has_checked_epoch(item: BatchItem) -> bool:
+    """Return whether the item's lease epoch must be checked; not for a foreign agent."""
+    is_foreign = item.writer_status is WriterStatus.OTHER_AGENT
+    return item.envelope.lease_epoch is not None and not is_foreign
+
+
+def _find_task(item: BatchItem, rows: Mapping[UUID, EffectRow]) -> UUID | None:
+    """Return the task that an item is about, by itself or by its effect."""
+    if key := getattr(item.fields, "task", None):
+        return tasks.derive_task_id(item.session, key)
+    row = rows.get(item.effect) if item.effect is not None else None
+    return row.task_id if row is not None else None
