@@ -160,10 +160,13 @@ def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
     """Build the journal entry of an item, with what queries may compare as facts."""
     envelope, fields, origin = item.envelope, item.fields, item.origin
     if envelope.kind in working_state.WORKING_STATE_KINDS:
-        subject, text = working_state.build_entry_facts(fields, origin, item.session, session_ids)
+        subject, text = working_state.build_entry_facts(fields, origin, item.session)
         return origin.draft(
             envelope.kind, facts=text, session=item.session, effect=item.effect, subject=subject
         )
+    if isinstance(fields, core.ChangeFields | core.ReportedBranch | core.ReportedMerge):
+        text = sessions.dump_session_change_facts(item.field_values, session_ids)
+        return origin.draft(envelope.kind, facts=text, session=item.session, effect=item.effect)
     if isinstance(fields, core.ArtifactFields):
         return artifacts.build_artifact_entry(
             origin, item.session, item.effect, {"sha256": fields.sha256, "size": fields.size}

@@ -11,18 +11,13 @@ from api.events.parse import BatchItem
 from api.schemas import working_state as shapes
 from api.strictjson.canonical_json import to_canonical_text
 from journal.entries import Origin
-from sessions import checkpoints, decisions, facts, handoffs, sessions
+from sessions import checkpoints, decisions, facts, handoffs
 
 WORKING_STATE_KINDS: Final = frozenset(shapes.REPORTED)
 
 
-def build_entry_facts(
-    fields: Any, origin: Origin, session: UUID, session_ids: Mapping[str, UUID]
-) -> tuple[UUID | None, str]:
+def build_entry_facts(fields: Any, origin: Origin, session: UUID) -> tuple[UUID | None, str]:
     """Return the subject and the facts of an item's journal entry."""
-    if isinstance(fields, shapes.ChangeFields | shapes.ReportedBranch | shapes.ReportedMerge):
-        values = {name: getattr(fields, name) for name in fields.__struct_fields__}
-        return None, sessions.dump_session_change_facts(values, session_ids)
     if isinstance(fields, shapes.CheckpointFields):
         return checkpoints.derive_checkpoint_id(session, origin), "{}"
     if isinstance(fields, shapes.ReportedDecision):

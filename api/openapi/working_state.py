@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from api.openapi.operation import Endpoint, build_object_schema
+from api.schemas import core
 from api.schemas import working_state as shapes
 from sessions.models import DECISION_STATES
 
@@ -18,7 +19,7 @@ ENDPOINTS: Final = (
         "changeSession",
         "Change a session. Omitted fields keep their values.",
         {200: "SessionBrief"},
-        shapes.ChangeSession,
+        core.ChangeSession,
         tag="sessions",
         if_match=True,
     ),
@@ -28,7 +29,7 @@ ENDPOINTS: Final = (
         "mergeSession",
         "Record into which session a branch was merged.",
         {200: "SessionBrief"},
-        shapes.MergeSession,
+        core.MergeSession,
         tag="sessions",
         if_match=True,
     ),

@@ -46,6 +46,7 @@ Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
 Sha256 = Annotated[str, Meta(pattern=_SHA256)]
 Id = Annotated[str, Meta(pattern=_ID)]
 Mode = Literal["leased", "reported", "one_shot"]
+OpenStatus = Literal["running", "waiting", "suspended"]
 SessionEndStatus = Literal["completed", "failed", "cancelled"]
 TaskState = Literal["pending", "running", "blocked", "done", "failed", "cancelled"]
 ItemState = Literal["pending", "done", "failed"]
@@ -121,6 +122,42 @@ class ReportedEnd(msgspec.Struct, kw_only=True):
     """A reported session.ended."""
 
     status: SessionEndStatus
+
+
+class ChangeFields(msgspec.Struct, kw_only=True):
+    """Changes to an open session. Omitted fields keep their values."""
+
+    title: Title | None = None
+    cursor: Name200 | None = None
+    status: OpenStatus | None = None
+    waiting_on: Name200 | None = None  # with status "waiting"
+    merge_into: Key | None = None
+    merge_intent: Name300 | None = None
+
+
+class ChangeSession(ChangeFields, Strict):
+    """POST /sessions/{id}/change"""
+
+    lease_epoch: Count | None = None
+
+
+class MergeSession(Strict):
+    """POST /sessions/{id}/merged"""
+
+    into: Key
+    lease_epoch: Count | None = None
+
+
+class ReportedBranch(msgspec.Struct, kw_only=True):
+    """A reported session.branched."""
+
+    branched_from: Key
+
+
+class ReportedMerge(msgspec.Struct, kw_only=True):
+    """A reported session.merged."""
+
+    into: Key
 
 
 class TaskFields(msgspec.Struct, kw_only=True):
@@ -331,6 +368,9 @@ class OtherFact(msgspec.Struct, kw_only=True):
 
 REPORTED: dict[str, type[msgspec.Struct]] = {
     "session.started": SessionFields,
+    "session.changed": ChangeFields,
+    "session.branched": ReportedBranch,
+    "session.merged": ReportedMerge,
     "session.ended": ReportedEnd,
     "session.described": ReportedDescription,
     "task.created": ReportedTask,

@@ -17,7 +17,6 @@ from api.schemas.core import (
     Name200,
     Name300,
     Strict,
-    Title,
 )
 
 CacheKey = Annotated[str, Meta(min_length=1, max_length=300, pattern=_PLAIN)]
@@ -26,7 +25,6 @@ Text = Annotated[str, Meta(min_length=1, max_length=65_536)]
 Line = Annotated[str, Meta(min_length=1, max_length=4_096)]
 Section = Annotated[list[Line], Meta(max_length=200)]
 Seconds = Annotated[int, Meta(ge=1, le=30 * 86_400)]
-OpenStatus = Literal["running", "waiting", "suspended"]
 ConclusionStatus = Literal["done", "failed", "abandoned"]
 Source = Annotated[str, Meta(min_length=1, max_length=160, pattern=_PLAIN)]
 
@@ -147,42 +145,6 @@ class ObserveFact(ReportedFact, Strict):
     lease_epoch: Count | None = None
 
 
-class ChangeFields(msgspec.Struct, kw_only=True):
-    """Changes to an open session. Omitted fields keep their values."""
-
-    title: Title | None = None
-    cursor: Name200 | None = None
-    status: OpenStatus | None = None
-    waiting_on: Name200 | None = None  # with status "waiting"
-    merge_into: Key | None = None
-    merge_intent: Name300 | None = None
-
-
-class ChangeSession(ChangeFields, Strict):
-    """POST /sessions/{id}/change"""
-
-    lease_epoch: Count | None = None
-
-
-class MergeSession(Strict):
-    """POST /sessions/{id}/merged"""
-
-    into: Key
-    lease_epoch: Count | None = None
-
-
-class ReportedBranch(msgspec.Struct, kw_only=True):
-    """A reported session.branched."""
-
-    branched_from: Key
-
-
-class ReportedMerge(msgspec.Struct, kw_only=True):
-    """A reported session.merged."""
-
-    into: Key
-
-
 class FinishTask(Strict):
     """POST /tasks/{id}/done"""
 
@@ -190,9 +152,6 @@ class FinishTask(Strict):
 
 
 REPORTED: dict[str, type[msgspec.Struct]] = {
-    "session.changed": ChangeFields,
-    "session.branched": ReportedBranch,
-    "session.merged": ReportedMerge,
     "checkpoint.written": CheckpointFields,
     "decision.recorded": ReportedDecision,
     "decision.concluded": ReportedConclusion,

@@ -17,7 +17,6 @@ from api.preconditions import (
 from api.problems import NOT_FOUND_TEXTS, Problem, build_not_found, check_meta
 from api.reply import Reply
 from api.schemas import core
-from api.schemas import working_state as shapes
 from api.serializers.leases import lease_to_json
 from api.writer_refusals import SESSION_ENDED_TEXT
 from approvals.gates import cancel
@@ -173,9 +172,9 @@ def check_session_preconditions(call: Call, origin: Origin, session: Session) ->
     )
 
 
-@post_command(shapes.ChangeSession, "session.changed")
+@post_command(core.ChangeSession, "session.changed")
 def change_session(
-    call: Call, fields: shapes.ChangeSession, origin: Origin, path: dict[str, UUID]
+    call: Call, fields: core.ChangeSession, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Change an open session. Omitted fields keep their values."""
     session = lock_session_of_call(call, path["session"])
@@ -196,7 +195,7 @@ def change_session(
         sessions_by_reference[fields.merge_into] = _find_other_session(
             session, fields.merge_into, "/merge_into"
         )
-    values = {name: getattr(fields, name) for name in shapes.ChangeFields.__struct_fields__}
+    values = {name: getattr(fields, name) for name in core.ChangeFields.__struct_fields__}
     return Reply(
         200,
         session_brief_to_json(
@@ -205,9 +204,9 @@ def change_session(
     )
 
 
-@post_command(shapes.MergeSession, "session.merged")
+@post_command(core.MergeSession, "session.merged")
 def merge_session(
-    call: Call, fields: shapes.MergeSession, origin: Origin, path: dict[str, UUID]
+    call: Call, fields: core.MergeSession, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Record that a branch was merged. Only the first merge counts."""
     session = lock_session_of_call(call, path["session"])
