@@ -44,7 +44,8 @@ from sessions.models import Lease
 from sessions.writers import WriterStatus
 
 Result = dict[str, Any]  # of one item, as the response has it
-References = Mapping[str, tuple[UUID, str | None]]  # the session that each reference names
+# The session that each reference names, and its key unless the reference is the id of a stored one.
+References = Mapping[str, tuple[UUID, str | None]]
 
 
 class AtomicBatchRejected(Exception):
@@ -63,8 +64,8 @@ def record_batch(
     Runs in the endpoint's transaction. With `atomic`, raises AtomicBatchRejected if any item is
     rejected or conflicts, so that nothing is recorded.
     """
-    references = load_sessions(call.project, parsed)
-    session_ids = {reference: session for reference, (session, _key) in references.items()}
+    references = load_session_ids(call.project, parsed)
+    session_ids = _drop_keys(references)
     batch = resolve_items(parsed, references)
     context = foreign_items.load_sender_context(batch)
     batch = foreign_items.decide_writer_statuses(batch, context)
@@ -74,16 +75,21 @@ def record_batch(
     decision = decide_results(batch, appended, rejected_results)
     if atomic and decision.rejected_count:
         raise AtomicBatchRejected(decision.results)
-    rows = apply_items(call, decision.counted, session_ids, context) if decision.counted else {}
+    rows = apply_items(call, decision.counted, references, context) if decision.counted else {}
     record_fencing_and_progress(decision.created, rows)
     return decision.results
 
 
-def load_sessions(project: UUID, batch: Sequence[BatchItem]) -> References:
-    """Load the sessions that the items are about or link to, by reference."""
+def load_session_ids(project: UUID, batch: Sequence[BatchItem]) -> References:
+    """Find or derive the ids of the sessions that the items are about or link to."""
     own_references = {item.envelope.session for item in batch}
     linked = {reference for item in batch for reference in _get_linked_sessions(item)}
     return lookup.resolve_session_references(project, own_references | linked)
+
+
+def _drop_keys(references: References) -> dict[str, UUID]:
+    """Return the id of the session that each reference names."""
+    return {reference: session for reference, (session, _key) in references.items()}
 
 
 def resolve_items(batch: Sequence[BatchItem], references: References) -> list[BatchItem]:
@@ -211,11 +217,11 @@ def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
 def apply_items(
     call: Call,
     created: Sequence[BatchItem],
-    session_ids: Mapping[str, UUID],
+    references: References,
     context: SenderContext,
 ) -> Mapping[UUID, EffectRow]:
     """Apply new items to the rows of their sessions; return the rows of their effects."""
-    _touch_sessions(created, session_ids, context)
+    _touch_sessions(created, references, context)
     _apply_tasks(created)
     rows = _apply_effects(call, created)
     for item in created:
@@ -235,7 +241,7 @@ def apply_items(
         for item in created
         if item.envelope.kind in sessions.SESSION_FACT_KINDS
     ]
-    sessions.apply_session_facts(session_facts, session_ids)
+    sessions.apply_session_facts(session_facts, _drop_keys(references))
     working_state.apply_working_state(
         [item for item in created if item.envelope.kind in working_state.WORKING_STATE_KINDS]
     )
@@ -271,7 +277,7 @@ _CONTROL_KINDS: Final = frozenset({"handoff.written", "fact.observed", "task.don
 
 
 def _touch_sessions(
-    created: Sequence[BatchItem], session_ids: Mapping[str, UUID], context: SenderContext
+    created: Sequence[BatchItem], references: References, context: SenderContext
 ) -> None:
     """Store or touch the sessions of the items; create stubs for linked ones.
 
@@ -287,11 +293,9 @@ def _touch_sessions(
     linked: dict[UUID, str] = {}
     for item in created:
         for reference in _get_linked_sessions(item):
-            session = session_ids[reference]
-            if session not in keys and session == lookup.derive_session_id(
-                origin.project, reference
-            ):
-                linked[session] = reference
+            session, key = references[reference]
+            if key is not None and session not in keys:
+                linked[session] = key
     new_positions = sessions.record_named_sessions(origin, linked)
     for session, key in linked.items():
         keys[session] = key if session in new_positions else None
