@@ -11,7 +11,6 @@ from api.problems import Problem, check_meta
 from api.redaction import redact
 from api.redaction.patterns import Hints
 from api.schemas import core
-from api.schemas.probes import ReportedProbe
 from api.strictjson.canonical_json import to_canonical_text
 from api.strictjson.parser import ItemFault, Parsed
 from journal.entries import Origin
@@ -135,7 +134,7 @@ def _read_effect(
         return envelope.effect_key, {"process": fields.process or ""}
     if isinstance(fields, core.FailFields):
         return envelope.effect_key, {"reason": fields.reason}
-    if isinstance(fields, core.OutcomeFields | ReportedProbe):
+    if isinstance(fields, core.OutcomeFields | core.ReportedProbe):
         name = "outcome" if isinstance(fields, core.OutcomeFields) else "result"
         reference = fields.external_reference or ""
         return envelope.effect_key, {name: getattr(fields, name), "external_reference": reference}

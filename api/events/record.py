@@ -15,7 +15,6 @@ from api.events import effects, foreign_items, working_state
 from api.events.foreign_items import ATTEMPT_KINDS, SenderContext
 from api.events.parse import BatchItem, build_item_result
 from api.schemas import core
-from api.schemas.probes import ReportedProbe
 from approvals import gated_commands
 from approvals.gates import cancel
 from db.ids import derive_uuid
@@ -181,7 +180,7 @@ def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
     subject = None
     if envelope.kind in effect_state.REPORTABLE_KINDS:
         facts = {name: item.values[name] for name in ("outcome", "reason") if name in item.values}
-        if isinstance(fields, ReportedProbe):
+        if isinstance(fields, core.ReportedProbe):
             began_us = fields.began_us if fields.began_us is not None else envelope.occurred_us
             facts = probes.probe_facts(
                 envelope.attempt or 1, fields.result, origin.received_us, began_us, live=False

@@ -4,10 +4,9 @@ from typing import Final
 
 import msgspec
 
-from api.schemas import core, probes, working_state
+from api.schemas import core, working_state
 
 EVENT_SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
     **core.REPORTED,
-    **probes.REPORTED,
     **working_state.REPORTED,
 }

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from api.openapi.operation import Endpoint, build_object_schema
-from api.schemas import probes as shapes
+from api.schemas import core
 from ledger.verdicts.table import VERDICT_ANSWERS as SAID
 
 _TEXT: Final = {"type": "string"}
@@ -25,7 +25,7 @@ ENDPOINTS: Final = (
         "probeEffect",
         "Report the result of probing the remote for an attempt.",
         {200: "Verdict"},
-        shapes.ProbeEffect,
+        core.ProbeEffect,
     ),
 )
 

@@ -52,6 +52,7 @@ TaskState = Literal["pending", "running", "blocked", "done", "failed", "cancelle
 ItemState = Literal["pending", "done", "failed"]
 Outcome = Literal["ok", "error", "unknown"]
 Reason = Literal["rejected", "timeout", "error"]
+ProbeResult = Literal["hit", "miss", "error", "several"]
 ToolClass = Literal[
     "read_only",
     "idempotent",
@@ -316,6 +317,33 @@ class FailEffect(FailFields, Strict):
     lease_epoch: Count | None = None
 
 
+class ProbeFields(msgspec.Struct, kw_only=True):
+    """Result of a probe.
+
+    `result`: `hit` (it happened), `miss` (it did not happen), `several` (it happened more than
+    once) or `error` (the probe failed; the outcome is still unknown). `began_us` is when the probe
+    began, at best the `as_of_us` of the verdict that asked for it: a miss proves absence only if
+    the probe began after every request had ended. `external_reference` is the id that the remote
+    gives a hit.
+    """
+
+    result: ProbeResult
+    external_reference: Name300 | None = None
+    began_us: TimeUs | None = None
+    detail: Any = None
+
+
+class ProbeEffect(ProbeFields, Strict):
+    """POST /effects/{id}/probe"""
+
+    attempt: Number
+    lease_epoch: Count | None = None
+
+
+class ReportedProbe(ProbeFields):
+    """A reported effect.probed."""
+
+
 class ArtifactFields(msgspec.Struct, kw_only=True):
     """An artifact, identified by its SHA-256. `uri` is shown, never fetched."""
 
@@ -382,6 +410,7 @@ REPORTED: dict[str, type[msgspec.Struct]] = {
     "effect.dispatched": ReportedDispatch,
     "effect.acknowledged": OutcomeFields,
     "effect.failed": FailFields,
+    "effect.probed": ReportedProbe,
     "effect.superseded": OtherFact,
     "artifact.recorded": ArtifactFields,
 }

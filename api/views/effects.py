@@ -19,7 +19,6 @@ from api.problems import NO_TASK_IN_SESSION_TEXT, Problem, build_not_found, chec
 from api.redaction import redact
 from api.reply import Reply
 from api.schemas import core
-from api.schemas import probes as schemas_probes
 from api.serializers import verdicts
 from api.serializers.effects import (
     attempt_to_json,
@@ -528,9 +527,9 @@ def get_verdict(call: Call, effect: UUID) -> HttpResponse:
     )
 
 
-@post_command(schemas_probes.ProbeEffect, "effect.probed")
+@post_command(core.ProbeEffect, "effect.probed")
 def probe_effect(
-    call: Call, fields: schemas_probes.ProbeEffect, origin: Origin, path: dict[str, UUID]
+    call: Call, fields: core.ProbeEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Record a probe result, return the verdict. A hit acknowledges the attempt."""
     try:
