@@ -388,7 +388,7 @@ def _load_related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[Ef
         f" ORDER BY id{lock}",
         [vendor_id(identity), vendor_id(plan.session), plan.intent_digest],
     )
-    rows = [writer.effect_from_row(values) for values in records]
+    rows = [reader.effect_from_row(values) for values in records]
     stored = next((row for row in rows if row.id == identity), None)
     return stored, [row for row in rows if row.id != identity]
 
@@ -461,7 +461,7 @@ def find_lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> 
 
 def lock_effect(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:
     """Lock an effect of the project, load its attempts. Raises LookupError."""
-    row = writer.load_effects([effect]).get(effect)
+    row = reader.lock_effects([effect]).get(effect)
     if row is None or row.project_id != origin.project:
         raise LookupError(effect)
     attempts = load_attempts([effect]).get(effect, {}) if row.attempt_count else {}

@@ -17,7 +17,7 @@ from ledger import commands
 from ledger.fold import effect_state
 from ledger.fold.effect_state import Fact
 from ledger.models import Effect
-from ledger.store import writer
+from ledger.store import reader
 from ledger.store.effect_rows import EffectRow
 from ledger.store.reader import load_attempts
 
@@ -101,7 +101,7 @@ def withdraw_confirmation(
 
 
 def _lock_row(project: UUID, effect: UUID) -> EffectRow:
-    row = writer.load_effects([effect]).get(effect)
+    row = reader.lock_effects([effect]).get(effect)
     if row is None or row.project_id != project:
         raise LookupError(effect)
     return row

@@ -27,7 +27,7 @@ from ledger.fold.effect_state import Fact
 from ledger.models import Effect
 from ledger.refusals import Refusal
 from ledger.states import RESOLUTIONS
-from ledger.store import writer
+from ledger.store import reader, writer
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.store.reader import load_attempts
 from ledger.verdicts import evaluate, table
@@ -135,7 +135,7 @@ def record_resolution(
     answer, insist, rationale_required, reference, evidence. Raises LookupError when the project has
     no such effect.
     """
-    row = writer.load_effects([effect]).get(effect)
+    row = reader.lock_effects([effect]).get(effect)
     if row is None or row.project_id != project:
         raise LookupError(effect)
     now = now_us()  # after the lock: a transaction that waited for the row comes second

@@ -41,7 +41,7 @@ from journal.entries import Origin
 from journal.models import Entry
 from ledger import permissions
 from ledger.permissions import Grant
-from ledger.store import writer
+from ledger.store import reader
 from ledger.store.effect_rows import EffectRow
 from sessions import sessions
 from sessions.models import Session
@@ -409,7 +409,7 @@ class LockedGate(NamedTuple):
 
 def lock_gate(gate: Gate) -> LockedGate:
     """Lock a gate and its effect in the order of dispatch, and apply passed deadlines."""
-    row = writer.load_effects([gate.effect_id])[gate.effect_id]
+    row = reader.lock_effects([gate.effect_id])[gate.effect_id]
     (locked,) = _GATE_LOCK.rows(gate=gate.id)
     at_us = now_us()  # read after the locks: this transaction follows the one that held them
     settle_gate(row, locked, at_us)

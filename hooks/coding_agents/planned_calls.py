@@ -180,7 +180,7 @@ def _load_open_effects(case: _Case) -> _OpenEffects:
     }
     if not identities:
         return _OpenEffects()
-    rows = sorted(reader.load_effects(identities).values(), key=_get_position)
+    rows = sorted(reader.lock_effects(identities).values(), key=_get_position)
     attempts = reader.load_attempts([row.id for row in rows if row.attempt_count])
     doubtful = [
         row
@@ -256,7 +256,7 @@ def _withdraw(case: _Case, row: EffectRow) -> None:
 
 def _answer_stored(case: _Case, identity: UUID) -> HookAnswer:
     """Answer about an effect that was planned before, by its present state."""
-    row = reader.load_effects([identity])[identity]
+    row = reader.lock_effects([identity])[identity]
     attempts = reader.load_attempts([identity]).get(identity, {}) if row.attempt_count else {}
     last = attempts.get(row.attempt_count)
     # The hook came twice. After the result of a call that changes something outside, it is another

@@ -79,7 +79,7 @@ def _find_attempt(
     if rewritten or event.call_id:
         effect_key = rewritten or build_call_key(event, intent)
         identity = derive_uuid(session, effect_key)
-        row = reader.load_effects([identity]).get(identity)
+        row = reader.lock_effects([identity]).get(identity)
         if row is not None and (rewritten or row.intent_digest == intent.digest):
             return _Finding(row, _choose_attempt(row, event))
     return _find_continued(project, session, event, intent)
@@ -122,7 +122,7 @@ def _find_continued(
     for attempt in attempts.order_by("effect__opened_position", "number")[:50]:
         effect = attempt.effect
         if _is_own(attempt, event) if event.call_id else effect.session_id == session:
-            row = reader.load_effects([effect.id])[effect.id]
+            row = reader.lock_effects([effect.id])[effect.id]
             return _Finding(row, reader.load_attempts([row.id])[row.id][attempt.number])
     return None
 

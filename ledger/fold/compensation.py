@@ -15,7 +15,7 @@ from ledger.fold import effect_state
 from ledger.fold.effect_state import may_have_happened_twice
 from ledger.models import Effect
 from ledger.store.effect_rows import AttemptRow, EffectRow
-from ledger.store.reader import load_attempts, load_effects, load_relevant_attempts
+from ledger.store.reader import load_attempts, load_relevant_attempts, lock_effects
 from ledger.tools import cache
 
 EffectRows = dict[UUID, EffectRow]
@@ -158,7 +158,7 @@ def apply_compensations(
     }
     if not moved:
         return violations
-    loaded = load_effects(moved - rows.keys())
+    loaded = lock_effects(moved - rows.keys())
     tried = attempts | load_relevant_attempts(loaded, {})
     for identity in sorted(moved & (rows.keys() | loaded.keys())):
         row = rows[identity] if identity in rows else loaded[identity]
@@ -210,7 +210,7 @@ def _apply_full_compensations(
     }
     not_loaded = (targets | released) - rows.keys()
     if not_loaded:
-        loaded = load_effects(not_loaded)
+        loaded = lock_effects(not_loaded)
         rows.update(loaded)
         attempts.update(load_relevant_attempts(loaded, {}))
     for identity in targets & rows.keys():

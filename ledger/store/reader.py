@@ -19,8 +19,8 @@ _EFFECT: Final = row_columns(EffectRow)
 _EFFECT_LIST: Final = ", ".join(_EFFECT)
 
 
-def load_effects(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
-    """Load and lock stored rows, in id order to prevent deadlocks.
+def lock_effects(identities: Iterable[UUID]) -> dict[UUID, EffectRow]:
+    """Lock stored effects and return them, in id order to prevent deadlocks.
 
     A second query loads the references of effects that a person resolved as happened.
     """

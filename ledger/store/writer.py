@@ -30,9 +30,7 @@ from ledger.store.effect_rows import (
     typed_placeholders,
 )
 from ledger.store.reader import ATTEMPT_COLUMNS as _ATTEMPT
-from ledger.store.reader import attempt_values, load_relevant_attempts
-from ledger.store.reader import effect_from_row as effect_from_row
-from ledger.store.reader import load_effects as load_effects
+from ledger.store.reader import attempt_values, load_relevant_attempts, lock_effects
 from ledger.tools import cache
 
 _EFFECT: Final = row_columns(EffectRow)
@@ -158,7 +156,7 @@ def apply_effect_facts(facts: Sequence[EffectFact]) -> dict[UUID, EffectRow]:
     the endpoint then retries the whole transaction, so nothing is lost.
     """
     by_effect = _group_by_effect(facts)
-    rows = load_effects(by_effect)
+    rows = lock_effects(by_effect)
     attempts = load_relevant_attempts(rows, by_effect)
     repeated = repeated_plans.find_repeated_plans(rows, by_effect)
     compensations = compensation.compensation_effects(rows, attempts)

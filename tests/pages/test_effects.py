@@ -9,7 +9,7 @@ from django.urls import reverse
 from db.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Effect
-from ledger.store import writer
+from ledger.store import reader, writer
 from tests.api.api_client import Caller, new_key
 from tests.pages.sample_data import REFERENCE, SampleIds, erase_plan, pass_deadline
 from tests.pages.test_inquiry_pages import effect_page, main, viewer, words
@@ -81,7 +81,7 @@ def test_a_violation_of_permission_stands_out(viewer: Client, sample: SampleIds)
     Effect.objects.filter(id=sample.effects["ok"]).update(
         permission="bypassed", permission_basis="policy", violates=True
     )
-    row = writer.load_effects([sample.effects["ok"]])[sample.effects["ok"]]
+    row = reader.lock_effects([sample.effects["ok"]])[sample.effects["ok"]]
     writer.record_violations([writer.Violation(row, "executed_without_permission")], now_us())
     page = effect_page(viewer, sample, "ok")
     assert "Ran without approval: acknowledged" in page
