@@ -326,7 +326,7 @@ def apply_fact(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> N
     names = (
         effect_state.fold_fact(row, attempts, fact)
         + writer.check_claimed_class(row, fact)
-        + compensation.derive_effect_state(row, rows, attempts_by_effect)
+        + compensation.load_and_derive_state(row, rows, attempts_by_effect)
     )
     target_violations = (
         compensation.apply_compensations(rows, attempts_by_effect, compensations_before)

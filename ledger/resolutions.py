@@ -326,7 +326,7 @@ def _apply_resolution(
     )
     rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
     compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
-    names = effect_state.fold_fact(row, attempts, fact) + compensation.derive_effect_state(
+    names = effect_state.fold_fact(row, attempts, fact) + compensation.load_and_derive_state(
         row, rows, attempts_by_effect
     )
     target_violations = compensation.apply_compensations(

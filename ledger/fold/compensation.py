@@ -94,8 +94,10 @@ def compensation_effects(
     return compensations
 
 
-def derive_effect_state(row: EffectRow, rows: EffectRows, attempts: AttemptsByEffect) -> list[str]:
-    """Derive the state, with the tool's deadline and possible compensations.
+def load_and_derive_state(
+    row: EffectRow, rows: EffectRows, attempts: AttemptsByEffect
+) -> list[str]:
+    """Load deadline and possible compensations, derive the state; return violations.
 
     `rows` and `attempts` are what was loaded so far; the effect's compensations are loaded only
     where two attempts happened.
@@ -173,7 +175,7 @@ def apply_compensations(
                 ),
                 0,
             )
-        names = derive_effect_state(row, rows, tried)
+        names = load_and_derive_state(row, rows, tried)
         if row.undone != previous or names:
             rows[identity], attempts[identity] = row, tried.get(identity, {})
         violations += [(row, name) for name in names]
@@ -217,12 +219,12 @@ def _apply_full_compensations(
         row = rows[identity]
         if not row.compensated:
             row.compensated = True
-            derive_effect_state(row, rows, attempts)
+            load_and_derive_state(row, rows, attempts)
     for identity in released & rows.keys() - targets:
         row = rows[identity]
         if row.compensated and not _has_other_compensation(identity, before):
             row.compensated = False
-            derive_effect_state(row, rows, attempts)
+            load_and_derive_state(row, rows, attempts)
 
 
 def _has_other_compensation(identity: UUID, excluded: Iterable[UUID]) -> bool:

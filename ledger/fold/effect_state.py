@@ -100,7 +100,7 @@ class Fact:
 def fold_fact(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> list[str]:
     """Set the marks of `fact` on effect and attempts; return its own violations.
 
-    Call `derive_effect_state` when all facts are applied. A fact of an unknown kind changes
+    Call `derive_state` when all facts are applied. A fact of an unknown kind changes
     nothing.
     """
     effect.changed_us = max(effect.changed_us, fact.received_us)
@@ -236,7 +236,7 @@ def _apply_observation(
     """Set the observed permission on effect and attempts made without a command."""
     if effect.permission_basis == "exemption":
         effect.permission_ref = ""
-    # `derive_effect_state` decides at the end whether this is a violation.
+    # `derive_state` decides at the end whether this is a violation.
     effect.permission, effect.permission_basis = observation.permission, observation.basis
     # Several attempts were reported at once: which of them had permission is unknown.
     if effect.spent_by:

@@ -79,7 +79,7 @@ attempt_values: Final = attrgetter(*ATTEMPT_COLUMNS)  # the columns of an attemp
 def load_relevant_attempts(
     rows: Mapping[UUID, EffectRow], facts: Mapping[UUID, Sequence[Fact]]
 ) -> dict[UUID, dict[int, AttemptRow]]:
-    """Return the attempts of locked effects that `facts` and `derive_effect_state` need.
+    """Return the attempts of locked effects that `facts` and `load_and_derive_state` need.
 
     Keyed by effect and number. Of an effect with many attempts: those that a fact names, the
     newest, and the last two acknowledged ones. All of them only where a fact may change the

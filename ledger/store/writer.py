@@ -165,7 +165,7 @@ def apply_effect_facts(facts: Sequence[EffectFact]) -> dict[UUID, EffectRow]:
             rows[report.effect] = _new_row(report)
     names = fold_facts(rows, attempts, by_effect, repeated)
     for identity, violations in names.items():
-        violations += compensation.derive_effect_state(rows[identity], rows, attempts)
+        violations += compensation.load_and_derive_state(rows[identity], rows, attempts)
     all_violations = [
         Violation(rows[identity], name)
         for identity, violations in names.items()
