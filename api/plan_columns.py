@@ -36,12 +36,13 @@ def resolve_effect_key(fields: core.PlanFields, digest: str) -> str:
     return f"{fields.call_id}:{digest[3:19]}:{fields.ordinal}"
 
 
-def build_target_columns(
+def load_target_columns(
     project: UUID, session: UUID, target: core.Target | None, arguments: Any
 ) -> dict[str, Any]:
     """Return the columns of a target, with ref class and pattern version.
 
-    A ref without a repository is classified by the patterns of a new repository.
+    Stores a repository that is named for the first time. A ref without a repository is classified
+    by the patterns of a new repository.
     """
     if target is None:
         return {}

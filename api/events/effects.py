@@ -9,7 +9,7 @@ import orjson
 
 from api.endpoint import Call
 from api.events.parse import BatchItem
-from api.plan_columns import build_target_columns
+from api.plan_columns import load_target_columns
 from api.schemas import core
 from approvals.policies import policy_evaluation
 from approvals.policies.policy_evaluation import PlanPayload
@@ -125,7 +125,7 @@ def _load_reference_columns(
         branch_name = branch if isinstance(branch, str) else None
         key = orjson.dumps([fields.target.repository, fields.target.ref, item.session, branch_name])
         if key not in targets:
-            targets[key] = build_target_columns(
+            targets[key] = load_target_columns(
                 call.project, item.session, fields.target, fields.arguments
             )
         columns |= targets[key]

@@ -11,8 +11,8 @@ from api.endpoint import Call, build_json_response, dispatch_by_method, get_endp
 from api.pagination import build_page, check_choice, check_session_named, parse_parameters
 from api.plan_columns import (
     build_plan_columns,
-    build_target_columns,
     compute_intent_digest,
+    load_target_columns,
     resolve_effect_key,
 )
 from api.problems import NO_TASK_IN_SESSION_TEXT, Problem, build_not_found, check_meta
@@ -76,7 +76,7 @@ def _record_plan(
     )
     if session is None:
         raise build_not_found("session")
-    values = build_plan_columns(fields, call.redactions) | build_target_columns(
+    values = build_plan_columns(fields, call.redactions) | load_target_columns(
         call.project, session, fields.target, fields.arguments
     )
     if compensates is not None:

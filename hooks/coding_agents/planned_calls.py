@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 
 from accounts.models import Repository
 from api.endpoint import Call
-from api.plan_columns import build_plan_columns, build_target_columns
+from api.plan_columns import build_plan_columns, load_target_columns
 from api.schemas import core
 from approvals import dispatch_command, gated_commands, plan_command
 from approvals.dispatch_command import DispatchArguments, DispatchRequest
@@ -335,7 +335,7 @@ def _plan(case: _Case, effect_key: str, row: EffectRow | None = None) -> Command
         why=intent.why or None,
         free_text=intent.free_text,
     )
-    values = build_plan_columns(fields, call.redactions) | build_target_columns(
+    values = build_plan_columns(fields, call.redactions) | load_target_columns(
         call.project, session, intent.target, intent.arguments
     )
     plan = Plan(session, effect_key, intent.tool, intent.digest, values, is_guarded=False)
