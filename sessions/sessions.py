@@ -145,7 +145,7 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
     # Opening a known session again writes nothing, so a lost lease does not forbid it.
     if standing is WriterStatus.OTHER_AGENT:
         writers.reject_writer(origin, session, "session.started", standing)
-    facts = build_started_facts(origin.project, described, parent)
+    facts = load_start_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
     agrees = is_started and matches_opening(row, values, parent, source, origin.agent)
     # A report that described the session first does not stand in the way of its opening.
@@ -496,12 +496,13 @@ _DEFAULTS: Final[dict[str, Any]] = {"title": "", "branch": "", "mode": "reported
 MAX_ANCESTORS: Final = 100  # sessions whose requester is read
 
 
-def build_started_facts(
+def load_start_facts(
     project: UUID, values: Mapping[str, Any], parent: UUID | None
 ) -> dict[str, Any]:
     """Return the facts of a start for the journal, with the pseudonyms of its people.
 
-    An owner who is no member of the project counts as none.
+    Stores a pseudonym for a person who has none. An owner who is no member of the project counts as
+    none.
     """
     facts: dict[str, Any] = {"mode": values.get("mode") or "reported", "parent": parent}
     if values.get("owner"):

@@ -162,7 +162,10 @@ def _get_linked_sessions(item: BatchItem) -> set[str]:
 
 
 def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
-    """Build the journal entry of an item, with what queries may compare as facts."""
+    """Build the journal entry of an item, with what queries may compare as facts.
+
+    For a session's start, `load_start_facts` reads and stores pseudonyms of people.
+    """
     envelope, fields, origin = item.envelope, item.fields, item.origin
     if envelope.kind in working_state.WORKING_STATE_KINDS:
         subject, text = working_state.build_entry_facts(fields, origin, item.session)
@@ -192,7 +195,7 @@ def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
             facts["imported"] = True
     elif isinstance(fields, core.SessionFields):
         values = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
-        facts = sessions.build_started_facts(
+        facts = sessions.load_start_facts(
             origin.project, values, session_ids.get(fields.parent or "")
         )
     elif isinstance(fields, core.ReportedEnd):
