@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from approvals.policies import policy_evaluation, rate_counters
@@ -21,30 +21,43 @@ class ReportedPlanBatch:
     """The plans of one batch, evaluated in their order of arrival.
 
     Every plan is evaluated, also a repeated one: whether it counts is decided with its effect
-    (ledger/fold/repeated_plans.py). `plans` names the effect and the tool of each. The rows of
-    their sessions are locked, those of effects not yet.
+    (ledger/fold/repeated_plans.py).
     """
 
     def __init__(
         self,
         policy: ActivePolicy,
+        counter: BatchPlanCounter,
+        counted: dict[UUID, tuple[str, EarlierPlans]] | None,
+    ) -> None:
+        self._policy, self._counter = policy, counter
+        # Counts before known effects, with the tool of their plan; None if no rule has a rate.
+        self._counted = counted
+        self._labels: dict[UUID, LazySessionLabels] = {}
+
+    @classmethod
+    def lock_and_load(
+        cls,
+        policy: ActivePolicy,
         project: UUID,
         agent: UUID,
         at_us: int,
         plans: Collection[tuple[UUID, str]],
-    ) -> None:
-        self._policy = policy
-        self._labels: dict[UUID, LazySessionLabels] = {}
-        self._counter = BatchPlanCounter(project, agent, at_us)
-        # Counts before known effects, with the tool of their plan; None if no rule has a rate.
-        self._counted: dict[UUID, tuple[str, EarlierPlans]] | None = None
+    ) -> Self:
+        """Lock the rates of these plans, and load the counts before known effects.
+
+        `plans` names the effect and the tool of each. The rows of their sessions are locked, those
+        of effects not yet.
+        """
+        counted = None
         rate_counters.lock_rate_counts(project, policy.compiled, (tool for _, tool in plans))
         if any(rule.rates for rule in policy.compiled.rules):
             stored = Effect.objects.filter(project=project, id__in={effect for effect, _ in plans})
             rows = stored.values_list("id", "tool", "opened_position")
-            self._counted = {
+            counted = {
                 effect: (tool, EarlierPlans(position, Counter())) for effect, tool, position in rows
             }
+        return cls(policy, BatchPlanCounter(project, agent, at_us), counted)
 
     def evaluate_plan(
         self,

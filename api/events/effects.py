@@ -37,7 +37,7 @@ def load_plan_columns(call: Call, items: Sequence[BatchItem]) -> dict[int, dict[
     if policy is None:
         return columns
     effect_tools = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
-    batch = ReportedPlanBatch(
+    batch = ReportedPlanBatch.lock_and_load(
         policy, call.project, call.token.agent, call.received_us, effect_tools
     )
     for item in plans:
