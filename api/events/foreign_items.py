@@ -125,9 +125,9 @@ def _decide_writer_status(item: BatchItem, context: SenderContext) -> WriterStat
 
 def _is_own_session(item: BatchItem, context: SenderContext) -> bool:
     """Return whether the sender may write to the session whatever the item says."""
-    writer = context.writers.get(item.session)
-    if writer is None or item.session in context.unreported:
+    if context.is_unowned(item.session):
         return True
+    writer = context.writers[item.session]
     return not writer.leases and writer.agent == item.origin.agent
 
 
