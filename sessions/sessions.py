@@ -34,6 +34,7 @@ _STATUS_OF_KIND: Final = {
     "session.resumed": "running",
     "session.suspended": "suspended",
 }
+# `checkpoint.written` is one of them: a checkpoint also sets the cursor of its session.
 SESSION_FACT_KINDS: Final = frozenset(
     {"session.started", "session.ended", *_STATUS_OF_KIND, *field_history.FIELD_CHANGE_KINDS}
 )

@@ -152,8 +152,10 @@ class LostRace(Exception):
 def apply_effect_facts(facts: Sequence[EffectFact]) -> dict[UUID, EffectRow]:
     """Apply journalled facts to their effects; return these by id.
 
-    Must run inside a transaction. Raises LostRace when another writer stored a new effect first:
-    the endpoint then retries the whole transaction, so nothing is lost.
+    Reads the bodies of plans if plans of one effect have different policy results
+    (ledger/fold/repeated_plans.py). Must run inside a transaction. Raises LostRace when another
+    writer stored a new effect first: the endpoint then retries the whole transaction, so nothing is
+    lost.
     """
     by_effect = _group_by_effect(facts)
     rows = lock_effects(by_effect)
