@@ -1,4 +1,4 @@
-"""Labels of the controls (recovery/detectors/): what each one finds, for pages."""
+"""Labels of the controls (recovery/detectors.py): what each one finds, for pages."""
 
 from typing import Final
 

@@ -18,8 +18,8 @@ from ledger.models import Effect, Stop
 from ledger.same_calls import SameCallLink
 from ledger.verdicts import evaluate, table
 from ledger.verdicts.evaluate import Evaluation
-from recovery.detectors import detectors
-from recovery.detectors.control_finding import ControlFinding
+from recovery import detectors
+from recovery.detectors import ControlFinding
 from sessions import capacity, checkpoints, decisions, facts, handoffs, lease_queries, messages
 from sessions.models import ENDED, Session, Task
 

@@ -25,7 +25,7 @@ from ledger.fold import effect_state
 from ledger.store import writer
 from ledger.store.effect_rows import EffectRow
 from ledger.store.writer import LostRace
-from recovery.detectors import detectors
+from recovery import detectors
 from sessions import (
     artifacts,
     fencing,

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from api.openapi.operation import Endpoint, build_object_schema
 from ledger.verdicts.table import VERDICT_ANSWERS as VERDICTS
-from recovery.detectors.detectors import CONTROL_NAMES
+from recovery.detectors import CONTROL_NAMES
 
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}

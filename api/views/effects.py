@@ -55,7 +55,7 @@ from ledger.partial_indexes import (
 from ledger.states import REPORTED_OUTCOMES, STATES
 from ledger.tools import cache
 from ledger.verdicts import evaluate
-from recovery.detectors import detectors
+from recovery import detectors
 from sessions import capacity, heartbeats, lookup, sessions, tasks, writers
 from sessions.models import Task
 

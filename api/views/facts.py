@@ -15,7 +15,7 @@ from api.schemas import working_state as shapes
 from api.strictjson.canonical_json import to_canonical_text
 from api.views.sessions import require_session
 from journal.entries import Origin
-from recovery.detectors import detectors
+from recovery import detectors
 from sessions import facts
 
 

@@ -18,7 +18,7 @@ from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
 from journal.entries import Origin
-from recovery.detectors import detectors
+from recovery import detectors
 from sessions import handoffs
 from sessions.models import Handoff
 

@@ -17,7 +17,7 @@ from api.schemas import core
 from api.schemas.working_state import FinishTask
 from api.views.sessions import require_session
 from journal.entries import Origin
-from recovery.detectors import detectors
+from recovery import detectors
 from sessions import items, tasks
 from sessions.models import ITEM_STATES, Task
 

@@ -26,7 +26,7 @@ from monitoring.stuck import rule_limits as limits_of
 from monitoring.stuck.episodes import ActiveRule, episode_key
 from monitoring.stuck.hysteresis import EpisodeState, next_step
 from monitoring.stuck.rules import RuleResult
-from recovery.detectors import detectors
+from recovery import detectors
 from sessions import leases
 from sessions.models import Lease
 

@@ -35,8 +35,7 @@ from ledger.models import Effect
 from ledger.partial_indexes import IS_A_CLAIM
 from monitoring.stuck import board
 from pages.incidents import data
-from recovery import liveness
-from recovery.detectors import detectors
+from recovery import detectors, liveness
 from sessions.models import ITEM_STATES, Artifact, Handoff, Item, Lease, Session, Task
 
 MAX_TASKS: Final = 20  # rows on the session page; the separate lists use keyset paging

@@ -25,8 +25,7 @@ from pages.sessions import data as sessions_data
 from pages.sessions import filters, handoff_facts, summary, triage
 from pages.sessions.data import load_session_or_404
 from pages.timeline.views import build_drawing_context, build_table_context
-from recovery import liveness, resume
-from recovery.detectors import detectors
+from recovery import detectors, liveness, resume
 from sessions import checkpoints, decisions, facts, handoffs
 from sessions.models import Session
 

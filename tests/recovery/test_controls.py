@@ -14,7 +14,7 @@ from django.urls import reverse
 from journal import entries
 from journal.models import Entry
 from recovery.control_labels import CONTROL_LABELS
-from recovery.detectors.detectors import CONTROL_NAMES
+from recovery.detectors import CONTROL_NAMES
 from sessions import facts
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key

@@ -9,7 +9,7 @@ from django.db import connection
 from db import raw_sql
 from ledger import commands
 from ledger.commands import Plan
-from recovery.detectors import detectors
+from recovery import detectors
 from sessions.models import Session
 from tests.api.api_client import Caller
 

@@ -10,7 +10,7 @@ from journal import outbox
 from monitoring import job_heartbeats
 from monitoring.models import JobHeartbeat, StuckEpisode
 from monitoring.stuck import episodes, sweeper
-from recovery.detectors import detectors
+from recovery import detectors
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.pages.people import Organization
