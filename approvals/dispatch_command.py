@@ -18,7 +18,6 @@ from approvals.digests import compute_approval_digest, compute_preconditions_dig
 from approvals.gates import gates
 from approvals.gates.statuses import STEP_UPS
 from approvals.models import Exemption, Gate
-from approvals.plan_command import find_session_denial
 from approvals.policies import policy_evaluation
 from approvals.policies.engine import (
     Requirement,
@@ -243,7 +242,7 @@ def load_permission_use(
     denied_gate = None
     if command.has_session_denial:
         action = (row.session_id, row.agent_id, row.tool, row.intent_digest)
-        denied_gate = find_session_denial(*action, target)
+        denied_gate = gates.find_session_denial(*action, target)
     digest, approvals = "", list[ApprovalVote]()
     if gate is not None:
         bound = (row.session_id, row.agent_id, row.tool, row.intent_digest, target)

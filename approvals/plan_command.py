@@ -10,11 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from approvals import exemptions
-from approvals.digests import BOUND_TARGET_COLUMNS, may_be_same_target
 from approvals.gates import gates
 from approvals.gates.gates import GateDraft
 from approvals.gates.statuses import US
-from approvals.models import Exemption, Gate
+from approvals.models import Exemption
 from approvals.policies import policy_evaluation, rate_counters
 from approvals.policies.engine import Requirement
 from approvals.policies.policy_evaluation import (
@@ -196,7 +195,7 @@ def load_permission_context(
         evaluation = policy_evaluation.evaluate_plan(command.policy, origin, plan, target, payload)
     if command.has_session_denial and asks_permission:
         action = (plan.session, origin.agent, plan.tool, plan.intent_digest)
-        denied_gate = find_session_denial(*action, target)
+        denied_gate = gates.find_session_denial(*action, target)
     if evaluation is not None and evaluation.is_asking and asks_permission and denied_gate is None:
         exemption = exemptions.find_exemption(
             origin.project,
@@ -217,30 +216,6 @@ def load_permission_context(
         denied_gate,
         exemption,
         columns,
-    )
-
-
-def find_session_denial(
-    session: UUID, agent: UUID, tool: str, intent: str, target: Mapping[str, Any]
-) -> UUID | None:
-    """Return the gate on which people denied the same action for the session, or None.
-
-    A target that leaves a column empty could be anything, so a denial also applies where the
-    targets may be the same: an agent cannot get past it by naming more or less. On whose behalf the
-    agent acts does not matter.
-    """
-    denied_gates = Gate.objects.filter(
-        session=session, status="denied_session", agent=agent, tool=tool, intent_digest=intent
-    )
-    rows = denied_gates.values_list("id", *(f"effect__{name}" for name in BOUND_TARGET_COLUMNS))
-    bound = tuple(target.get(name) or "" for name in BOUND_TARGET_COLUMNS)
-    return next(
-        (
-            gate
-            for gate, *denied_target in rows.order_by("opened_position")
-            if may_be_same_target(bound, denied_target)
-        ),
-        None,
     )
 
 

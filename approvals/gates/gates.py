@@ -19,7 +19,12 @@ from django.db.models import F, QuerySet, Subquery
 from accounts import projects
 from accounts.models import Agent
 from accounts.people import ensure_pseudonym
-from approvals.digests import compute_approval_digest, compute_preconditions_digest
+from approvals.digests import (
+    BOUND_TARGET_COLUMNS,
+    compute_approval_digest,
+    compute_preconditions_digest,
+    may_be_same_target,
+)
 from approvals.gates import listener
 from approvals.gates.statuses import (
     APPROVED_STATUSES,
@@ -97,6 +102,30 @@ def load_request_parties(session: UUID, agent: UUID) -> RequestParties:
         username=name
     )
     return RequestParties(requester, requester_pseudonym, owner, agent_owner, owners)
+
+
+def find_session_denial(
+    session: UUID, agent: UUID, tool: str, intent: str, target: Mapping[str, Any]
+) -> UUID | None:
+    """Return the gate on which people denied the same action for the session, or None.
+
+    A target that leaves a column empty could be anything, so a denial also applies where the
+    targets may be the same: an agent cannot get past it by naming more or less. On whose behalf the
+    agent acts does not matter.
+    """
+    denied_gates = Gate.objects.filter(
+        session=session, status="denied_session", agent=agent, tool=tool, intent_digest=intent
+    )
+    rows = denied_gates.values_list("id", *(f"effect__{name}" for name in BOUND_TARGET_COLUMNS))
+    bound = tuple(target.get(name) or "" for name in BOUND_TARGET_COLUMNS)
+    return next(
+        (
+            gate
+            for gate, *denied_target in rows.order_by("opened_position")
+            if may_be_same_target(bound, denied_target)
+        ),
+        None,
+    )
 
 
 def open_gate(
