@@ -8,14 +8,20 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+
 from display import effect_runs
 from investigation.fulltext import duplicate_index
+from investigation.models import RepeatedOccurrence
 from ledger.models import Effect
 from ledger.same_calls import REPEATABLE_CLASSES, SameCallLink
 from ledger.tools import cache
 from web.templatetags.gatebook import elapsed
 
 MAX_REPEATS: Final = 3  # on either side of an effect, and calls of a session
+MAX_OWN_CALLS: Final = 1_000  # of a session, the newest: those compared with other sessions
+MAX_NEAR: Final = 20  # equal calls that are read after the first one
 
 
 class RepeatedCall(NamedTuple):
@@ -104,13 +110,50 @@ def _rank_repeat(repeat: RepeatedCall) -> tuple[bool, int]:
 
 def load_repeats_of_session(session: Any) -> list[RepeatedCall]:
     """Return the newest calls of a session that other sessions made too. At most two queries."""
-    calls = duplicate_index.select_repeats_elsewhere(session.id)
+    calls = select_repeats_elsewhere(session.id)
     pairs = [(call.position, call.before, call.after) for call in calls[: 4 * MAX_REPEATS]]
     if not pairs:
         return []
     positions = {place for pair in pairs for place in pair if place is not None}
     rows = {row.opened_position: row for row in _load_effects(session.project_id, positions)}
     return list(_pair_effects(pairs, rows))[:MAX_REPEATS]
+
+
+def select_repeats_elsewhere(session: UUID) -> "QuerySet[Any]":
+    """Return the newest calls of a session that other sessions made too, newest first.
+
+    Each with the positions of the nearest such effects `before` and `after` it. Read-only calls do
+    not count, and of equal calls only the first. The session's own rows are read once, for its
+    newest MAX_OWN_CALLS calls; each of these takes a few index look-ups, also if the session
+    repeated it very often: MAX_NEAR rows after the first call are read, then those after the last.
+    """
+    same = RepeatedOccurrence.objects.filter(digest=OuterRef("digest"), sort="call")
+    elsewhere = same.exclude(session=session)
+    before = elsewhere.filter(position__lt=OuterRef("position")).order_by("-position")
+    near = RepeatedOccurrence.objects.filter(
+        digest=OuterRef(OuterRef("digest")),
+        sort="call",
+        position__gt=OuterRef(OuterRef("position")),
+    ).order_by("position")
+    soon_after = RepeatedOccurrence.objects.filter(pk__in=near.values("pk")[:MAX_NEAR])
+    soon_after = soon_after.exclude(session=session).order_by("position")
+    last = same.filter(session=session).order_by("-nth")
+    later = elsewhere.filter(position__gt=OuterRef("last")).order_by("position")
+    own_calls = RepeatedOccurrence.objects.filter(session=session, sort="call", nth=1)
+    newest = own_calls.order_by("-position").values("pk")[:MAX_OWN_CALLS]
+    repeated: QuerySet[Any] = (
+        RepeatedOccurrence.objects.filter(pk__in=newest)
+        .annotate(last=Subquery(last.values("position")[:1]))
+        .annotate(
+            before=Subquery(before.values("position")[:1]),
+            after=Coalesce(
+                Subquery(soon_after.values("position")[:1]),
+                Subquery(later.values("position")[:1]),
+            ),
+        )
+    )
+    repeated = repeated.filter(Q(before__isnull=False) | Q(after__isnull=False))
+    return repeated.order_by("-position")
 
 
 def _pair_effects(

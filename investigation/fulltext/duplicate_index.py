@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from db import raw_sql
@@ -56,10 +56,6 @@ _COUNT_SQLITE: Final = (
     " (SELECT json_extract(value, '$[0]') AS session, json_extract(value, '$[1]') AS digest"
     " FROM json_each(%s)) AS wanted"
 )
-# Calls of a session, the newest, for which a page searches other sessions; and how many equal calls
-# after the first one it reads.
-MAX_OWN_CALLS: Final = 1_000
-MAX_NEAR: Final = 20
 _FIRST_COLUMNS: Final = ("digest", "project_id", "session_id", "position", "reported_position")
 _COLUMNS: Final = (*_FIRST_COLUMNS, "sort", "repeat_position", "nth")
 # Column types on PostgreSQL.
@@ -252,43 +248,6 @@ def same_occurrences(positions: Collection[int], *sorts: str) -> "QuerySet[Repea
     """
     own_rows = RepeatedOccurrence.objects.filter(position__in=positions, sort__in=sorts)
     return RepeatedOccurrence.objects.filter(digest__in=own_rows.values("digest"), sort__in=sorts)
-
-
-def select_repeats_elsewhere(session: UUID) -> "QuerySet[Any]":
-    """Return the newest calls of a session that other sessions made too, newest first.
-
-    Each with the positions of the nearest such effects `before` and `after` it. Read-only calls do
-    not count, and of equal calls only the first. The session's own rows are read once, for its
-    newest MAX_OWN_CALLS calls; each of these takes a few index look-ups, also if the session
-    repeated it very often: MAX_NEAR rows after the first call are read, then those after the last.
-    """
-    same = RepeatedOccurrence.objects.filter(digest=OuterRef("digest"), sort="call")
-    elsewhere = same.exclude(session=session)
-    before = elsewhere.filter(position__lt=OuterRef("position")).order_by("-position")
-    near = RepeatedOccurrence.objects.filter(
-        digest=OuterRef(OuterRef("digest")),
-        sort="call",
-        position__gt=OuterRef(OuterRef("position")),
-    ).order_by("position")
-    soon_after = RepeatedOccurrence.objects.filter(pk__in=near.values("pk")[:MAX_NEAR])
-    soon_after = soon_after.exclude(session=session).order_by("position")
-    last = same.filter(session=session).order_by("-nth")
-    later = elsewhere.filter(position__gt=OuterRef("last")).order_by("position")
-    own_calls = RepeatedOccurrence.objects.filter(session=session, sort="call", nth=1)
-    newest = own_calls.order_by("-position").values("pk")[:MAX_OWN_CALLS]
-    repeated: QuerySet[Any] = (
-        RepeatedOccurrence.objects.filter(pk__in=newest)
-        .annotate(last=Subquery(last.values("position")[:1]))
-        .annotate(
-            before=Subquery(before.values("position")[:1]),
-            after=Coalesce(
-                Subquery(soon_after.values("position")[:1]),
-                Subquery(later.values("position")[:1]),
-            ),
-        )
-    )
-    repeated = repeated.filter(Q(before__isnull=False) | Q(after__isnull=False))
-    return repeated.order_by("-position")
 
 
 def is_duplicate_condition() -> Exists:

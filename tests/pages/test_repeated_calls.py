@@ -104,7 +104,7 @@ def test_a_loop_names_the_other_session_once(viewer: Client, agent: Caller) -> N
 def test_a_long_loop_names_a_call_of_another_session_within_or_after_it(
     viewer: Client, agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("investigation.fulltext.duplicate_index.MAX_NEAR", 2)
+    monkeypatch.setattr("investigation.repeated_calls.MAX_NEAR", 2)
     loop = [send_mail(agent, "loop", "mail-0"), send_mail(agent, "loop", "mail-1")]
     within = send_mail(agent, "within")
     loop += [send_mail(agent, "loop", f"mail-{number}") for number in range(2, 6)]
