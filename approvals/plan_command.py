@@ -31,7 +31,7 @@ from ledger.permissions import Grant
 from ledger.refusals import Refusal
 from ledger.store.effect_rows import EffectRow
 from ledger.store.reader import load_attempts
-from ledger.verdicts import evaluate
+from ledger.verdicts import verdict_inputs
 from sessions import capacity, fencing, heartbeats, writers
 from sessions.capacity import PlansThrottled
 from sessions.fencing import StaleEpoch
@@ -313,7 +313,7 @@ def _write_repeated_plan(
     if decision.grant is None or position is None:
         return CommandResult(row, open_effect=effect.open_effect), None
     result = CommandResult(row, open_effect=effect.open_effect, position=position)
-    if evaluate.is_in_doubt(row):
+    if verdict_inputs.is_in_doubt(row):
         attempts = load_attempts([row.id])[row.id]
         commands.give_up_attempt(row, attempts, now_us)
         # An attempt before the last happened, so no permission is needed.

@@ -27,7 +27,7 @@ from ledger.states import OPEN_STATES
 from ledger.store import reader, writer
 from ledger.store.effect_rows import AttemptRow, EffectRow, row_columns, vendor_id
 from ledger.store.reader import load_attempts
-from ledger.verdicts import evaluate
+from ledger.verdicts import evaluate, verdict_inputs
 from sessions import fencing, heartbeats, writers
 from sessions.fencing import StaleEpoch
 from sessions.writers import WriterStatus
@@ -93,7 +93,7 @@ def load_planned_effect(plan: Plan, now_us: int) -> PlannedEffect:
     if not is_command_mark(row.planned_mark):
         return PlannedEffect(identity, row, is_undecided, ambiguous is None, ambiguous)
     needs_permission = is_undecided
-    if is_same_intent(row, plan) and (evaluate.is_in_doubt(row) or row.state == "failed"):
+    if is_same_intent(row, plan) and (verdict_inputs.is_in_doubt(row) or row.state == "failed"):
         needs_permission, unsettled = _retry_status(row, now_us)
     # Settle first what may have happened, including attempts before a rejected last one.
     open_effect = identity if unsettled else ambiguous if needs_permission else None
@@ -410,7 +410,7 @@ def _find_open_effect(
             needs_permission and stored is not None and stored.opened_position < row.opened_position
         ):
             continue
-        is_in_doubt = evaluate.is_in_doubt(row)
+        is_in_doubt = verdict_inputs.is_in_doubt(row)
         if row.state == "failed" and row.attempt_count > 1 and not is_in_doubt:
             # An attempt before the last one, which was rejected.
             is_in_doubt = evaluate.may_have_happened(row, now_us)

@@ -7,17 +7,17 @@ from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySe
 
 from journal.models import Entry
 from ledger.models import Effect
-from sessions import leases
+from sessions import lease_queries
 
 
-def effects_to_settle(session: UUID) -> "QuerySet[Effect]":
+def select_effects_to_settle(session: UUID) -> "QuerySet[Effect]":
     """Return the session's effects that may have happened or may still happen.
 
     Found by an index. Three annotations spare the evaluation queries.
     """
     undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
     fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")
-    held = leases.query_leases().filter(
+    held = lease_queries.query_leases().filter(
         Q(session=OuterRef("session"), kind="session") | Q(task=OuterRef("task"), kind="task")
     )
     rows = Effect.objects.filter(MAY_BE_OPEN, session=session).filter(NEEDS_SETTLING)

@@ -15,6 +15,7 @@ from journal.summaries import select_plan_heads, summarize_plan_head
 from ledger import same_calls
 from ledger import stops as ledger_stops
 from ledger.models import Effect, Stop
+from ledger.open_effects import select_effects_to_settle
 from ledger.same_calls import SameCallLink
 from ledger.verdicts import evaluate, table
 from ledger.verdicts.evaluate import Evaluation
@@ -211,7 +212,7 @@ def load_open_effects(
     name leases are ignored. Pass `stops` if the stops in force are already loaded.
     """
     named = same_calls.has_same_call(**same_calls.OF_EFFECT)
-    settling = evaluate.effects_to_settle(session.id).annotate(
+    settling = select_effects_to_settle(session.id).annotate(
         plan_head=select_plan_heads(), named=named
     )
     rows = list(settling.order_by("-opened_position")[: MAX_EVALUATED_EFFECTS + 1])

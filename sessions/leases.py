@@ -34,10 +34,10 @@ from sessions.lease_queries import (
     LeaseHeld,
     LeaseLost,
     LeaseSubject,
+    is_lease_live,
     load_lease,
+    query_leases,
 )
-from sessions.lease_queries import is_lease_live as is_lease_live
-from sessions.lease_queries import query_leases as query_leases
 from sessions.models import Lease
 
 

@@ -48,7 +48,7 @@ from ledger.partial_indexes import HAS_CALL_ID
 from ledger.states import MOVED_PERMISSIONS, OPEN_STATES
 from ledger.store import reader
 from ledger.store.effect_rows import AttemptRow, EffectRow, vendor_id
-from ledger.verdicts import evaluate
+from ledger.verdicts import evaluate, verdict_inputs
 from sessions import lookup, sessions
 from sessions.capacity import PlansThrottled
 
@@ -185,14 +185,14 @@ def _load_open_effects(case: _Case) -> _OpenEffects:
     doubtful = [
         row
         for row in rows
-        if evaluate.is_in_doubt(row) and not _is_of_turn(case, row, attempts.get(row.id, {}))
+        if verdict_inputs.is_in_doubt(row) and not _is_of_turn(case, row, attempts.get(row.id, {}))
     ]
     own = [
         row
         for row in rows
         if row.session_id == case.session
         and row.state in OPEN_STATES
-        and not evaluate.is_in_doubt(row)
+        and not verdict_inputs.is_in_doubt(row)
     ]
     settled = settled_calls.find_unknown_settlement(call, case.event, rows, attempts)
     return _OpenEffects(own, doubtful, settled)

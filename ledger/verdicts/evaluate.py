@@ -13,13 +13,11 @@ from uuid import UUID
 from journal.order_keys import attempt_of_resolution, is_command_mark
 from ledger import stops as ledger_stops
 from ledger.models import Stop
-from ledger.open_effects import effects_to_settle as effects_to_settle
 from ledger.tools import cache
 from ledger.verdicts import table, verdict_inputs
 from ledger.verdicts.table import Verdict, VerdictInput
 from ledger.verdicts.verdict_inputs import AnyAttempt, AnyEffect, Probe
-from ledger.verdicts.verdict_inputs import is_in_doubt as is_in_doubt
-from sessions import leases
+from sessions import lease_queries
 from sessions.models import Lease
 
 US: Final = 1_000_000
@@ -117,7 +115,7 @@ def _is_open(compensation: AnyEffect) -> bool:
         return (
             compensation.attempt_count < means.max_attempts and compensation.permission != "denied"
         )
-    return is_in_doubt(compensation)
+    return verdict_inputs.is_in_doubt(compensation)
 
 
 @dataclass(slots=True)
@@ -234,7 +232,9 @@ def _evaluate_effect(
     is_other_process = (
         facts.process is not None and lease is not None and lease.process != facts.process
     )
-    lease_elsewhere = is_other_process and lease is not None and leases.is_lease_live(lease, now_us)
+    lease_elsewhere = (
+        is_other_process and lease is not None and lease_queries.is_lease_live(lease, now_us)
+    )
     case = VerdictInput(
         state=row.state,
         outcome=row.outcome,
@@ -441,7 +441,7 @@ def _window_end_of(
         elif (
             lease.process == attempt.process
             and lease.released_at_us is None
-            and not leases.is_lease_live(lease, now_us)
+            and not lease_queries.is_lease_live(lease, now_us)
         ):
             last_signs.append(lease.heartbeat_at_us)
     return max(last_signs) + lifetime_s * US

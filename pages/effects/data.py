@@ -33,7 +33,7 @@ from ledger.models import Attempt, Effect, Tool
 from ledger.partial_indexes import IS_A_CLAIM
 from ledger.tools import cache
 from ledger.tools.argument_values import list_field_values
-from ledger.verdicts import evaluate, table
+from ledger.verdicts import evaluate, table, verdict_inputs
 from ledger.verdicts.table import Verdict, VerdictInput
 from pages.incidents import data
 from sessions.models import Artifact
@@ -399,7 +399,7 @@ def load_case_and_verdict(
         attempt.outcome in ("", "unknown") and attempt.failure_reason != "rejected"
         for attempt in tried
     )
-    if effect.resolution or doubtful or evaluate.is_in_doubt(effect):
+    if effect.resolution or doubtful or verdict_inputs.is_in_doubt(effect):
         return resolutions.evaluate_effect(effect, now)
     case = VerdictInput(
         state=effect.state,
