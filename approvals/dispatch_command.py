@@ -37,7 +37,6 @@ from ledger import dispatch as ledger_dispatch
 from ledger import stops as ledger_stops
 from ledger.commands import CommandResult
 from ledger.dispatch import FIRST_ATTEMPT, NextAttempt, decide_next_attempt
-from ledger.fold import compensation
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
 from ledger.store.effect_rows import AttemptRow, EffectRow
@@ -430,7 +429,7 @@ def load_attempt_context(
         verdict=verdict,
         reuse=reuse,
         has_open_compensation=row.compensates_id is not None
-        and compensation.has_open_compensation(row),
+        and ledger_dispatch.has_open_compensation(row),
     )
 
 

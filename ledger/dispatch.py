@@ -8,6 +8,7 @@ from journal.entries import AppendStatus, Origin, RepeatedKey
 from ledger import commands, refusals
 from ledger.commands import CommandResult
 from ledger.fold import effect_state
+from ledger.models import Effect
 from ledger.refusals import Refusal
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import table
@@ -28,6 +29,14 @@ class NextAttempt:
 
 
 FIRST_ATTEMPT: Final = NextAttempt()
+
+
+def has_open_compensation(row: EffectRow) -> bool:
+    """True if a command planned another compensation of the same effect that is still open."""
+    others = Effect.objects.filter(compensates=row.compensates_id, lane="command").exclude(
+        id=row.id
+    )
+    return others.filter(state__in=("planned", "dispatched")).exists()
 
 
 def decide_next_attempt(

@@ -231,11 +231,3 @@ def _has_other_compensation(identity: UUID, excluded: Iterable[UUID]) -> bool:
     """True if another compensation of this effect, outside `excluded`, happened."""
     others = Effect.objects.filter(compensates=identity).exclude(id__in=list(excluded))
     return others.filter(Q(resolution="happened") | Q(attempts__acknowledged_mark__gt="")).exists()
-
-
-def has_open_compensation(row: EffectRow) -> bool:
-    """True if another command's compensation of the same effect is open."""
-    others = Effect.objects.filter(compensates=row.compensates_id, lane="command").exclude(
-        id=row.id
-    )
-    return others.filter(state__in=("planned", "dispatched")).exists()
