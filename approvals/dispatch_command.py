@@ -134,7 +134,7 @@ def dispatch_with_policy(origin: Origin, request: DispatchRequest) -> CommandRes
 
     Raises LookupError when the project has no such effect, WriterNotAllowed and RepeatedKey.
     """
-    ledger_stops.lock_shared(origin.project)
+    ledger_stops.hold_back_stops_and_activations(origin.project)
     context = load_dispatch_context(origin, request)
     row = context.row
     refusal = find_dispatch_refusal(context)

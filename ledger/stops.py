@@ -1,8 +1,8 @@
 """The one writer of Stop: stops of effects, sessions, agents, tools and projects.
 
-A dispatch takes the shared lock (`lock_shared`), setting or lifting a stop the exclusive one
-(`lock_exclusive`). So once `set_stop` is committed, no dispatch that checked earlier can still
-succeed.
+A dispatch holds back stops and activations of policies until its transaction ends; setting or
+lifting a stop holds back dispatches. So once `set_stop` is committed, no dispatch that checked
+earlier can still succeed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,19 +29,25 @@ from sessions.models import Session
 
 MIN_REASON = 3
 MAX_REASON = 2000
-_LOCK = 0x6761  # the namespace of our advisory locks
+_LOCK = 0x6761  # class of these advisory locks
 
 
-def lock_shared(project: UUID) -> None:
-    """Block stops and policy activations in this project until the transaction ends."""
+def hold_back_stops_and_activations(project: UUID) -> None:
+    """Let no stop or policy of the project change until the transaction ends.
+
+    A shared lock: other dispatches go on.
+    """
     if connection.vendor == "postgresql":  # SQLite has one writer at a time
         raw_sql.fetch_rows(
             "SELECT pg_advisory_xact_lock_shared(%s, %s)", [_LOCK, _lock_number(project)]
         )
 
 
-def lock_exclusive(project: UUID) -> None:
-    """Block dispatches of the project until the transaction ends."""
+def hold_back_dispatches(project: UUID) -> None:
+    """Let no dispatch of the project begin until the transaction ends; wait for those that run.
+
+    An exclusive lock: other changes of stops, and activations of policies, wait too.
+    """
     if connection.vendor == "postgresql":
         raw_sql.fetch_rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, _lock_number(project)])
 
@@ -131,7 +137,7 @@ def set_stop(project: Project, scope: str, subject: str, reason: str, user: User
         )
     if not _subject_exists(project, scope, subject):
         raise ChangeRefused(f"This project has no such {scope}.")
-    lock_exclusive(project.id)
+    hold_back_dispatches(project.id)
     existing = Stop.objects.filter(
         project=project, scope=scope, subject=subject, lifted_at_us__isnull=True
     ).first()
@@ -154,7 +160,7 @@ def set_stop(project: Project, scope: str, subject: str, reason: str, user: User
 def lift_stop(stop: Stop, reason: str, user: User) -> bool:
     """End a stop; False if already lifted. Raises ChangeRefused without a reason."""
     checked_reason = _validated_reason(reason)
-    lock_exclusive(stop.project_id)
+    hold_back_dispatches(stop.project_id)
     now = now_us()
     unlifted = Stop.objects.filter(id=stop.id, lifted_at_us__isnull=True)
     if not unlifted.exists():

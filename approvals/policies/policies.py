@@ -87,7 +87,7 @@ def activate_policy_set(
         raise ChangeRefused(
             "These rules belong to another project. Choose a version of this project."
         )
-    ledger_stops.lock_exclusive(project.id)
+    ledger_stops.hold_back_dispatches(project.id)
     before = load_activation(project)
     if before is not None and (before.policy_set_id, before.mode) == (policy_set.id, mode):
         return before

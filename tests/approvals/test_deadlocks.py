@@ -191,12 +191,14 @@ def test_a_stop_is_set_once_and_lifted_once(inbox: InboxScenario, retries: list[
             stops.lift_stop(standing, "once more", inbox.user("operator"))
         fields = {"scope": "project", "subject": "", "reason": "all hands off"}
         send = lambda: rita.client.post(reverse("stop"), fields)  # noqa: E731
-        return send, lambda: statement(PROJECT, project), lambda: stops.lock_shared(project)
+        dispatch = lambda: stops.hold_back_stops_and_activations(project)  # noqa: E731
+        return send, lambda: statement(PROJECT, project), dispatch
 
     def lift() -> Prepared:
         stop = stops.set_stop(inbox.project, "project", "", "all hands off", inbox.user("operator"))
         send = lambda: rita.client.post(reverse("lift", args=[stop.id]), {"reason": "go on"})  # noqa: E731
-        return send, lambda: statement(STOP, stop.id), lambda: stops.lock_shared(project)
+        dispatch = lambda: stops.hold_back_stops_and_activations(project)  # noqa: E731
+        return send, lambda: statement(STOP, stop.id), dispatch
 
     answer = deadlocked(retries, put)
     assert answer.status_code == 302
