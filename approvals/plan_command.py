@@ -105,7 +105,7 @@ def load_plan_context(origin: Origin, plan: Plan) -> PlanContext:
         intent=plan.intent_digest,
     )
     if command.policy is not None:
-        rate_counters.lock_rate_counts(origin.project, command.policy.compiled, [plan.tool])
+        rate_counters.serialize_rated_plans(origin.project, command.policy.compiled, [plan.tool])
     effect = commands.load_planned_effect(plan, now_us)
     scope = (plan.session, origin.agent, plan.tool, identity)
     pause: PlansThrottled | CircuitOpen | None = None

@@ -50,7 +50,7 @@ class ReportedPlanBatch:
         of effects not yet.
         """
         counted = None
-        rate_counters.lock_rate_counts(project, policy.compiled, (tool for _, tool in plans))
+        rate_counters.serialize_rated_plans(project, policy.compiled, (tool for _, tool in plans))
         if any(rule.rates for rule in policy.compiled.rules):
             stored = Effect.objects.filter(project=project, id__in={effect for effect, _ in plans})
             rows = stored.values_list("id", "tool", "opened_position")

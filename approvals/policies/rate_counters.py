@@ -22,7 +22,7 @@ _LOCK: Final = 0x6762  # class of these advisory locks; stops use 0x6761 (ledger
 _Scope = tuple[tuple[str, UUID | str], ...]
 
 
-def lock_rate_counts(project: UUID, compiled: CompiledPolicy, tools: Iterable[str]) -> None:
+def serialize_rated_plans(project: UUID, compiled: CompiledPolicy, tools: Iterable[str]) -> None:
     """Serialize plans of these tools if a rate counts beyond one session.
 
     Two concurrent plans would not count each other and could pass one limit together. The lock

@@ -149,7 +149,7 @@ def test_a_plan_and_a_batch_with_the_same_new_repository_do_not_deadlock(
     fact = {"tool": "git.push", "arguments": {}, "target": {"repository": "new", "ref": "main"}}
     counts, planner = threading.Event(), []
     met: list[BaseException] = []
-    original_counts = rate_counters.lock_rate_counts
+    original_counts = rate_counters.serialize_rated_plans
 
     def alone(*given: Any) -> None:
         if threading.get_ident() in planner:
@@ -181,6 +181,6 @@ def test_a_plan_and_a_batch_with_the_same_new_repository_do_not_deadlock(
         }
         return connect_again(inbox).report([reported]).status_code
 
-    monkeypatch.setattr(rate_counters, "lock_rate_counts", alone)
+    monkeypatch.setattr(rate_counters, "serialize_rated_plans", alone)
     monkeypatch.setattr(retry, "is_retry_requested", once)
     assert (together(plans, reports), met) == ([201, 200], [])
