@@ -62,11 +62,11 @@ class MemberRequest(HttpRequest):
 def attach_membership(request: HttpRequest) -> Membership | None:
     """Set `memberships`, `membership` and `person` on the request.
 
-    Runs at most one query. Returns the membership; None, and sets nothing, for people without a
-    project.
+    `get_user` (accounts/auth_backend.py) has read the memberships with the user of the request;
+    else one query reads them. Returns the membership in the current project; None, and sets
+    nothing, for people without a project.
     """
     user = cast(User, request.user)
-    # The authentication backend has loaded them with the user for this request.
     memberships: list[Membership] | None = getattr(user, "memberships_read", None)
     if memberships is None:
         memberships = MEMBERSHIPS.rows(user=user.pk)

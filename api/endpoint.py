@@ -105,6 +105,8 @@ def post_command(
     `path_names` maps URL arguments to their names in the stored body. The wrapped function runs in
     a durable transaction and returns a Reply. A Problem that it raises rolls back; a refusal that
     it returns is committed. The stored body is the redacted request with its kind and path ids.
+    A handle or a name in the path becomes an id of the token's project; the wrapped function checks
+    ids that the path names itself.
     """
 
     def wrap(work: Callable[[Call, S, Origin, dict[str, UUID]], Reply]) -> Handler:
@@ -299,6 +301,7 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
 def authenticate_request(request: HttpRequest) -> Call:
     """Authenticate the request by its token.
 
+    One query; at most once a minute, also a write of when the token was last used.
     Problems: 400 for a token in the URL, 401 for a missing or invalid token, 403 for a write with
     a read-only token.
     """

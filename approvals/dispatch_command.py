@@ -155,7 +155,9 @@ def dispatch_with_policy(origin: Origin, request: DispatchRequest) -> CommandRes
 def load_dispatch_context(origin: Origin, request: DispatchRequest) -> DispatchContext:
     """Lock the effect, and load what may refuse its dispatch. Three queries for a first attempt.
 
-    Raises LookupError when the project has no such effect, and WriterNotAllowed.
+    Who may plan in the session may dispatch (see `load_plan_context`), and so may the agent that
+    planned the effect. Raises WriterNotAllowed as for a plan, and LookupError when the project has
+    no such effect.
     """
     row, attempts = commands.lock_effect(origin, request.effect)
     writers.require_writer(
@@ -382,7 +384,11 @@ def _write_permission_use(
     use: PermissionUse,
     decision: PermissionDecision,
 ) -> Refusal | None:
-    """Write what becomes of a permission before its use; return why it cannot be used."""
+    """Write what becomes of a permission before its use; return why it cannot be used.
+
+    Counts the use of an exemption that it moves to, and decides again without an exemption that has
+    ended since it was loaded. Else a permission that may be used is unchanged: the attempt uses it.
+    """
     row, now_us = context.row, origin.received_us
     if decision.exemption is not None and not exemptions.use_exemption(
         decision.exemption, origin, row.id, row.session_id, row.attempt_count

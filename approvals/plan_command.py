@@ -89,7 +89,9 @@ def plan_with_policy(origin: Origin, plan: Plan, payload: PlanPayload) -> Comman
 def load_plan_context(origin: Origin, plan: Plan) -> PlanContext:
     """Load what may refuse a plan, and lock its effect. Three queries for a usual new effect.
 
-    Raises WriterNotAllowed. The caller has locked the session's row.
+    The session's agent, its team and the holder of the live lease of the session or the task, which
+    names its epoch, may plan. Raises WriterNotAllowed for other agents and, unless they name
+    another epoch, for those that have lost the lease. The caller has locked the session's row.
     """
     identity = derive_uuid(plan.session, plan.effect_key)
     task: UUID | None = plan.values.get("task_id")
@@ -256,7 +258,11 @@ def _write_plan(
     permission_context: PermissionContext,
     decision: PlanDecision,
 ) -> CommandResult:
-    """Write the plan, its permission and the gate, and what else follows from the plan."""
+    """Write the plan, its permission and the gate, and what else follows from the plan.
+
+    Raises CircuitOpen if another plan has become the trial of the tool's breaker since the load.
+    Links the effect to the same calls of other sessions, while their outcome is unknown.
+    """
     write = _write_repeated_plan if context.effect.is_repeated else _write_first_plan
     result, gate = write(origin, plan, context.effect, permission_context, decision)
     row, command = result.effect, context.command

@@ -176,7 +176,10 @@ def load_inbox_page(
 
 
 def find_next_gate(membership: Membership, gate: Gate) -> UUID | None:
-    """Return the request after `gate` in the list of a person; None at its end."""
+    """Return the request after `gate` of those that wait for a person; None at the end.
+
+    The order is that of their list: by reversibility, deadline and position, whatever has a danger.
+    """
     rows = Gate.objects.filter(project=membership.project)
     after = f"{REVERSIBILITY_RANKS[gate.reversibility]}-{gate.decide_by_us}-{gate.opened_position}"
     gate_ids, _ = _pending_page(rows, membership, after, for_member=True)

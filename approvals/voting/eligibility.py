@@ -29,9 +29,10 @@ class Eligibility(NamedTuple):
 def load_current_requirement(
     gate: Gate, row: EffectRow | None = None, plan: Mapping[str, Any] | None = None
 ) -> Requirement:
-    """Return the present requirement: the gate's, raised by later facts.
+    """Return the gate's requirement, strengthened for the present severity of its effect.
 
-    Facts never lower a requirement. `row` is the gate's effect and `plan` the body of its plan, if
+    The worse of the severity at the gate's opening and now counts, so that later facts never lower
+    a requirement. `row` is the gate's effect and `plan` the body of its plan, if
     they were read already.
     """
     severity = policy_evaluation.compute_current_severity(gate, row, plan)
