@@ -9,8 +9,10 @@ import logging
 import os
 import shutil
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -167,19 +169,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path.name not in LONGEST_FILES, item.path not in long))
 
 
-class _OneBrowser(LoadFileScheduling):  # type: ignore[misc]
-    """Give all files with a browser to one worker: each worker would start its own, and a server."""
+class _SharedPrograms(LoadFileScheduling):  # type: ignore[misc]
+    """Give all files with a browser to one worker, and those with a server to one worker in three.
+
+    Each other worker would start a browser or a server of its own.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         name = file.rpartition("/")[2]
-        return "browser" if "browser" in name or name in FILES_WITH_A_BROWSER else file
+        if "browser" in name or name in FILES_WITH_A_BROWSER:
+            return "browser"
+        if not _uses_server(file):
+            return file
+        return f"server {zlib.crc32(file.encode()) % max(1, self.numnodes // 3)}"
+
+
+@cache
+def _uses_server(file: str) -> bool:
+    return "live_server_process" in (ROOT / file).read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     """Return the scheduler of `--dist loadfile`."""
-    return _OneBrowser(config, log) if config.getvalue("dist") == "loadfile" else None
+    return _SharedPrograms(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

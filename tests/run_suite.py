@@ -40,7 +40,7 @@ NO_TESTS_COLLECTED = 5
 # files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "2"
-WORKERS_ON_SQLITE = "6"  # also runs the tests that do not depend on the database
+WORKERS_ON_SQLITE = "5"  # also runs the tests that do not depend on the database
 # Fewer uncompiled files than this are compiled by the workers.
 WORTH_COMPILING = 30
 SCHEMA = "schema"

@@ -201,6 +201,7 @@ def test_a_changed_trigger_counts_as_missing_and_is_recreated(
 
 
 @pytest.mark.skipif(POSTGRESQL, reason="one database is enough")
+@pytest.mark.matrix
 def test_a_database_of_older_migrations_is_refused_by_setup_and_by_the_start(
     tmp_path: Path,
 ) -> None:
