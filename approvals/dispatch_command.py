@@ -422,10 +422,12 @@ def load_attempt_context(
             return AttemptContext()
     verdict, reuse = None, None
     if row.attempt_count or replays is not None:
-        asker = request.process if replays is not None else None
-        verdict = evaluate.evaluate_effects(row.project_id, [row], origin.received_us, asker)[
-            row.id
-        ]
+        # None ignores leases: the command compared its epoch before.
+        process = request.process if replays is not None else None
+        verdicts = evaluate.evaluate_effects(
+            row.project_id, [row], origin.received_us, process=process
+        )
+        verdict = verdicts[row.id]
     if verdict is not None and ledger_dispatch.is_permission_reused(row, replays, verdict):
         gate = None
         if row.permission_basis == "ruling":

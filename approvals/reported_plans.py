@@ -83,5 +83,5 @@ class ReportedPlanBatch:
             policy_input, self._counter.counter(session, tool, before, intent=intent)
         )
         if self._counted is not None and counted_before is None:
-            self._counted[effect] = (tool, self._counter.planned(session, tool))
+            self._counted[effect] = (tool, self._counter.count_plan(session, tool))
         return PolicyEvaluation(self._policy, policy_input, decision).columns

@@ -322,6 +322,7 @@ def _answer_attempt(
 def apply_fact(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
     """Fold a recorded fact into a locked effect, and store all consequences."""
     rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
+    # Empty unless the effect compensates another; compared after the fold.
     compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
     names = (
         effect_state.fold_fact(row, attempts, fact)

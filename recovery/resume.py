@@ -211,9 +211,9 @@ def load_open_effects(
     For a worker that names its `process`, the live lease of another process means wait; without a
     name leases are ignored. Pass `stops` if the stops in force are already loaded.
     """
-    named = same_calls.has_same_call(**same_calls.OF_EFFECT)
+    has_link = same_calls.has_same_call(**same_calls.OF_EFFECT)
     settling = select_effects_to_settle(session.id).annotate(
-        plan_head=select_plan_heads(), named=named
+        plan_head=select_plan_heads(), has_link=has_link
     )
     rows = list(settling.order_by("-opened_position")[: MAX_EVALUATED_EFFECTS + 1])
     effects = rows[:MAX_EVALUATED_EFFECTS]
@@ -226,7 +226,7 @@ def load_open_effects(
     unleased = evaluations
     if any(case.verdict.reason == "LEASE_HELD" for case in evaluations.values()):
         unleased = evaluate.evaluate_effects(session.project_id, effects, now_us, None, stops=stops)
-    links = same_calls.load_links_of_effects([row.id for row in effects if row.named])
+    links = same_calls.load_links_of_effects([row.id for row in effects if row.has_link])
     return ResumeContext(
         session,
         now_us,

@@ -182,7 +182,7 @@ def _open_to_json(item: OpenEffect) -> dict[str, Any]:
         **_blocking_to_json(item),
         "effect_key": effect.effect_key,
         "gist": item.gist[:200],
-        "state": derive_shown_state(effect, 0),
+        "state": derive_shown_state(effect, 0),  # 0: the verdict tells about a passed deadline
         "permission": effect.permission,
         "attempt": effect.attempt_count or None,
         "row": verdict.row,

@@ -227,7 +227,7 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
                 title=title,
                 gist="" if telling else _summarize_plan(value, head, length),
                 telling=telling,
-                declared=declared.raise_for(get_plan_arguments(plan)),
+                declared=declared.raise_by_arguments(get_plan_arguments(plan)),
                 hidden=hidden,
                 blanks=blanks,
                 long=length > _PLAN_CHARACTERS,

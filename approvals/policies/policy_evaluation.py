@@ -271,7 +271,7 @@ def reevaluate_policy(
     declaration = cache.load_tool(row.project_id, row.tool)
     if declaration.raises or row.policy_parts_digest:
         plan = load_plan_body(row.plan_position) if plan is None else plan
-        declaration = declaration.raise_for(get_plan_arguments(plan))
+        declaration = declaration.raise_by_arguments(get_plan_arguments(plan))
     if (
         not always
         and _is_policy_unchanged(row, policy, command.patterns_version, declaration)
@@ -392,7 +392,7 @@ def _build_one_input(
     payload: PlanPayload,
     labels: Mapping[str, str],
 ) -> PolicyInput:
-    declaration = cache.load_tool(project, tool).raise_for(payload.arguments)
+    declaration = cache.load_tool(project, tool).raise_by_arguments(payload.arguments)
     environment, ref_class = values.get("environment") or "", values.get("ref_class") or ""
     return PolicyInput(
         tool=tool,
@@ -494,7 +494,7 @@ def _compute_worst_severity(
     """Return the worst severity of a call and of the other calls of its shell command."""
     severities = []
     for call in (ToolCall(tool, arguments), *list_other_calls(tool, arguments)):
-        declaration = cache.load_tool(project, call.tool).raise_for(call.arguments)
+        declaration = cache.load_tool(project, call.tool).raise_by_arguments(call.arguments)
         risk = compute_declared_risk(declaration, environment, ref_class)
         severities.append(Severity(declaration.reversibility, risk))
     return Severity(

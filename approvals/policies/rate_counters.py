@@ -113,7 +113,7 @@ class BatchPlanCounter:
 
         return count
 
-    def planned(self, session: UUID, tool: str) -> EarlierPlans:
+    def count_plan(self, session: UUID, tool: str) -> EarlierPlans:
         """Count a new plan from now on, and return the counts before it."""
         scopes = [(per, _scope_columns(per, self._agent, session, tool)) for per in _PER]
         before = EarlierPlans(None, Counter({scope: self._planned[scope] for scope in scopes}))

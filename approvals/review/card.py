@@ -359,7 +359,7 @@ def _undo_lines(
             )
         ]
     else:
-        declaration = cache.build_declaration(tool).raise_for(arguments)
+        declaration = cache.build_declaration(tool).raise_by_arguments(arguments)
         lines = [
             CardLine(
                 labels.UNDO_LABELS[declaration.reversibility],

@@ -430,6 +430,7 @@ def redirect_to_next_gate(
         str(position),
     )
     message += format_markup("{}. ", _status_label(outcome))
+    # The first one; its `count` is of all that wait for this person.
     left = inbox_queries.load_first_requests(request.membership, 1, for_member=True)
     is_listed = draft["from"] in (drafts.FROM_PANE, drafts.FROM_LIST)
     if not is_listed:  # opened by a link: the queue goes on from its start

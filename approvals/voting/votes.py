@@ -139,7 +139,7 @@ class VoteContext:
     """
 
     voter: Voter
-    has_own_password: bool
+    has_own_password: bool  # no other person set it
     requirement: Requirement
     version: int
     digest: str

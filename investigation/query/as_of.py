@@ -52,15 +52,15 @@ TOO_MANY_CHANGES: Final = "Too much changed while searching. Run the search agai
 
 @dataclass(frozen=True, slots=True)
 class PastState:
-    """The rebuilt rows (`again`) that changed since the query's moment, and the ids that match.
+    """The rows that changed since the query's moment, rebuilt, and the ids of those that match.
 
     Changes up to position `known_to` are included.
     """
 
     cut: JournalCut
     known_to: int
-    again: dict[Any, Any] = field(default_factory=dict)
-    met: list[Any] = field(default_factory=list)
+    rebuilt_rows: dict[Any, Any] = field(default_factory=dict)
+    matching_ids: list[Any] = field(default_factory=list)
 
 
 def resolve_asof(value: QueryValue, project: Project, now_us: int) -> JournalCut:
@@ -129,7 +129,7 @@ def find_changed_during_read(
     except CutError:
         raise QueryError(0, 0, TOO_MANY_CHANGES) from None
     changed: dict[UUID, int] = {}
-    for part in past_entries.split_ids(ids - past.again.keys()):
+    for part in past_entries.split_ids(ids - past.rebuilt_rows.keys()):
         changed |= dict(
             entity.select_all_rows().filter(pk__in=part).values_list("pk", "opened_position")
         )
@@ -160,7 +160,11 @@ def add_changed(
     """Return the state with rows that changed during the read."""
     rebuilt = rebuild_changed(entity, project.id, ids, past.cut)
     matching_ids = select_matching_ids(rebuilt, entity, project, past.cut, parts)
-    return replace(past, again={**past.again, **rebuilt}, met=[*past.met, *matching_ids])
+    return replace(
+        past,
+        rebuilt_rows={**past.rebuilt_rows, **rebuilt},
+        matching_ids=[*past.matching_ids, *matching_ids],
+    )
 
 
 def rebuild_rows(

@@ -303,7 +303,7 @@ def _require_measured_value(of: Field, context: CompileContext) -> tuple[Any, Q]
 def _build_units(compiled: "CompiledQuery", table: GroupTable) -> list[_Unit] | None:
     """Return what counts of the rows that changed since, as they were, or None if unknown."""
     assert compiled.past is not None  # noqa: S101 - asked as of a moment
-    changed_rows = [compiled.past.again[pk] for pk in compiled.past.met]
+    changed_rows = [compiled.past.rebuilt_rows[pk] for pk in compiled.past.matching_ids]
     if not changed_rows:
         return []
     related_by_row = (
@@ -382,7 +382,7 @@ def _load_computed_keys(compiled: "CompiledQuery", table: GroupTable) -> dict[st
         if (key := group_field.grouped()) is not None
     }
     rows = compiled.entity.select_project_rows(compiled.context.project).filter(
-        pk__in=compiled.past.met
+        pk__in=compiled.past.matching_ids
     )
     return {name: dict(rows.values_list("pk", key)) for name, key in keys.items()}
 
@@ -420,7 +420,7 @@ def _rebuild_related_rows(
         compiled.past.cut,
         compiled.context.project,
     )
-    changed = compiled.entity.select_project_rows(project).filter(pk__in=compiled.past.met)
+    changed = compiled.entity.select_project_rows(project).filter(pk__in=compiled.past.matching_ids)
     rows = grouping.limit_related_rows(compiled, changed, table.names)
     if model is Gate and rows is changed:
         make: Callable[[list[Any]], dict[Any, Any]] = partial(
@@ -437,5 +437,7 @@ def _rebuild_related_rows(
         if related_id in rebuilt:
             related_by_row.setdefault(pk, []).append(rebuilt[related_id])
     if rows is changed:  # Rows without related rows count as well.
-        related_by_row |= {pk: [None] for pk in compiled.past.met if pk not in related_by_row}
+        related_by_row |= {
+            pk: [None] for pk in compiled.past.matching_ids if pk not in related_by_row
+        }
     return related_by_row

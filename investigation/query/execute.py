@@ -257,7 +257,9 @@ def _load_page(
     )
     page_rows = page.rows
     if compiled.past is not None:
-        page_rows = past_rows.set_past_values(page_rows, compiled.past.again, compiled.past.cut)
+        page_rows = past_rows.set_past_values(
+            page_rows, compiled.past.rebuilt_rows, compiled.past.cut
+        )
     return ResultPage(
         compiled,
         page_rows,
@@ -271,7 +273,9 @@ def _load_groups(compiled: CompiledQuery) -> "grouping.GroupTable":
     if compiled.past is None or compiled.entity.name == "event":  # Journal entries never change.
         return grouping.load_groups(compiled, matching_rows(compiled))
     unchanged = (
-        compiled.test.q & ~Q(pk__in=compiled.past.again) if compiled.past.again else compiled.test.q
+        compiled.test.q & ~Q(pk__in=compiled.past.rebuilt_rows)
+        if compiled.past.rebuilt_rows
+        else compiled.test.q
     )
     return as_of_grouping.load_past_groups(
         compiled,
@@ -285,8 +289,9 @@ def matching_rows(compiled: CompiledQuery) -> "QuerySet[Any]":
     condition = compiled.test.q
     if compiled.past is not None:
         condition = (
-            (condition & ~Q(pk__in=compiled.past.again)) | Q(pk__in=compiled.past.met)
-            if compiled.past.again
+            (condition & ~Q(pk__in=compiled.past.rebuilt_rows))
+            | Q(pk__in=compiled.past.matching_ids)
+            if compiled.past.rebuilt_rows
             else condition
         )
     return _limit_positions(_project_rows(compiled).filter(condition), compiled)
@@ -319,15 +324,15 @@ def page_stages(compiled: CompiledQuery, lowest: int = 0) -> "list[list[QuerySet
     by_stage = (
         [[arm.filter(q) for arm in disjoint] for q in falling.falls] if falling else [disjoint]
     )
-    if compiled.past is None or not compiled.past.again:
+    if compiled.past is None or not compiled.past.rebuilt_rows:
         return by_stage
     # Changed rows may have any position.
     unchanged = [
-        arm.exclude(pk__in=list(compiled.past.again)) for stage in by_stage for arm in stage
+        arm.exclude(pk__in=list(compiled.past.rebuilt_rows)) for stage in by_stage for arm in stage
     ]
-    rebuilt = _project_rows(compiled).filter(pk__in=compiled.past.met)
+    rebuilt = _project_rows(compiled).filter(pk__in=compiled.past.matching_ids)
     rebuilt = rebuilt.filter(opened_position__gte=lowest) if lowest else rebuilt
-    return [[*unchanged, *([rebuilt] if compiled.past.met else [])]]
+    return [[*unchanged, *([rebuilt] if compiled.past.matching_ids else [])]]
 
 
 def count_matches(compiled: CompiledQuery, most: int = COUNT_LIMIT) -> tuple[int, bool]:
@@ -390,8 +395,8 @@ def load_newest_values(
     more = len(newest_rows) > most or lowest > 0
     if compiled.past is None:
         return [row[2:] for row in newest_rows[:most]], more
-    rebuilt = compiled.past.again
-    names = as_of.RelatedValues([rebuilt[pk] for pk in compiled.past.met])
+    rebuilt = compiled.past.rebuilt_rows
+    names = as_of.RelatedValues([rebuilt[pk] for pk in compiled.past.matching_ids])
     values = [
         as_of.past_values(row[2:], columns, rebuilt.get(row[1]), names)
         for row in newest_rows[:most]
@@ -424,7 +429,7 @@ def _project_rows(compiled: CompiledQuery) -> "QuerySet[Any]":
     # A test that is limited to the project by itself gets no project condition: SQLite would then
     # scan the project.
     walled = any(part.walled for part in compiled.parts) and (
-        compiled.past is None or not compiled.past.again
+        compiled.past is None or not compiled.past.rebuilt_rows
     )
     rows = (
         compiled.entity.select_all_rows()

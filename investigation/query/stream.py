@@ -82,7 +82,7 @@ def _apply_past_states(
     """
     changed_ids = {pk for _, pk in changed}
     remaining = asof_rows.set_past_values(
-        [row for row in chunk if row.pk not in changed_ids], moment.again, moment.cut
+        [row for row in chunk if row.pk not in changed_ids], moment.rebuilt_rows, moment.cut
     )
     for start in range(0, len(changed), REBUILT_AT_ONCE):
         part = changed[start : start + REBUILT_AT_ONCE]

@@ -50,7 +50,7 @@ class CachedDeclaration(NamedTuple):
     shell: Sequence[str] = ()  # usage lines of the shell commands that are its calls
     raised: RaisedSeverity = NOTHING_RAISED  # what the arguments of the call raised
 
-    def raise_for(self, arguments: Any) -> "CachedDeclaration":
+    def raise_by_arguments(self, arguments: Any) -> "CachedDeclaration":
         """Return the declaration of a call with these arguments; None if they are not known.
 
         Only raises: the worse of the declared and the raised word counts.

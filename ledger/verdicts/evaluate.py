@@ -198,7 +198,7 @@ def _load_declarations(
     for row in raisable:
         plan = plans.get(row.id)
         arguments = None if plan is None else plan.get("arguments", {})
-        declarations[row.id] = declarations[row.id].raise_for(arguments)
+        declarations[row.id] = declarations[row.id].raise_by_arguments(arguments)
     return declarations, plans
 
 

@@ -317,7 +317,7 @@ def load_exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
         result.arguments = entry_bodies.split_arguments(plan.get("arguments"))
         declaration = cache.load_tool(effect.project_id, effect.tool)
         result.declared_values = list_field_values(declaration.fields, plan.get("arguments"))
-        result.raised = declaration.raise_for(
+        result.raised = declaration.raise_by_arguments(
             plan.get("arguments", {}) if plan else None
         ).raised.reasons
         result.why = plan["why"] if isinstance(plan.get("why"), str) else ""

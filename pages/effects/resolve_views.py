@@ -255,7 +255,7 @@ def _load_step_up(row: Effect) -> str:
     declaration = cache.load_tool(row.project_id, row.tool)
     if declaration.raises:
         plan = policy_evaluation.load_plan_body(row.plan_position)
-        declaration = declaration.raise_for(policy_evaluation.get_plan_arguments(plan))
+        declaration = declaration.raise_by_arguments(policy_evaluation.get_plan_arguments(plan))
     if declaration.reversibility != "irreversible":
         return "none"
     return "typed_digest" if row.intent_digest else "reauth"

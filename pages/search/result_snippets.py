@@ -42,7 +42,7 @@ def load_snippets(compiled: CompiledQuery, effects: Sequence[UUID]) -> dict[UUID
     search_terms = query_terms(compiled)
     if not search_terms:
         return {}
-    rebuilt = compiled.past.again if compiled.past is not None else {}
+    rebuilt = compiled.past.rebuilt_rows if compiled.past is not None else {}
     changed_ids = [effect_id for effect_id in effects if effect_id in rebuilt]
     snippets_by_id = (
         snippets.snippets_of_effects(

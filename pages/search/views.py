@@ -72,7 +72,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
     except time_limit.QueryTimeout as query_timeout:
         timeout = query_timeout
     page = build_search_page(search, results, error, correction)
-    template = "pages/search/_group.html" if search.part else "pages/search/search.html"
+    template = "pages/search/_overview.html" if search.part else "pages/search/search.html"
     if timeout is not None:
         answer = time_limit.render_query_timeout(request, timeout, template, _context(page))
         if search.part:

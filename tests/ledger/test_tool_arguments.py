@@ -154,12 +154,12 @@ def test_a_raised_declaration_is_never_laxer() -> None:
             ]
         )
     )
-    raised = declared.raise_for({"a": 1})
+    raised = declared.raise_by_arguments({"a": 1})
     assert (raised.tool_class, raised.reversibility) == ("transactional", "irreversible")
-    opaque = declared.raise_for({"b": 1})
+    opaque = declared.raise_by_arguments({"b": 1})
     assert opaque.policy_tool_class == "opaque/irreversible"
     assert (opaque.means.probe, opaque.means.cancel_by) == (False, "")
-    assert declared.raise_for({}) == declared
+    assert declared.raise_by_arguments({}) == declared
 
 
 @pytest.mark.parametrize(
@@ -229,6 +229,6 @@ def test_declared_tools_keep_their_arguments_in_rows_and_journal() -> None:
     assert (stated["raises"], stated["telling"], stated["fields"]) == ([DELETES], [], {})
     cache.clear_tool_cache()
     tool = cache.load_tool(project.id, "cluster.resize")
-    assert tool.raise_for({"delete_volumes": True}).reversibility == "irreversible"
+    assert tool.raise_by_arguments({"delete_volumes": True}).reversibility == "irreversible"
     with transaction.atomic():
         assert not registry.declare_tools(project, [changed])

@@ -82,7 +82,7 @@ def test_a_search_as_of_a_moment_finds_what_it_found_then(
     )
     assert compiled.slow
     assert compiled.past is not None
-    assert compiled.past.met
+    assert compiled.past.matching_ids
     seen: list[str] = []
     top: int | None = position + 1
     while top is not None:
