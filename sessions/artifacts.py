@@ -110,7 +110,7 @@ def artifact_path(project: UUID, sha256: str) -> Path:
 def open_content(project: UUID, sha256: str) -> BinaryIO:
     """Open stored bytes, after a comparison with their hash. Raises OSError, ChangedContent.
 
-    Who can write to the folder can replace a file; nobody gets it as what an agent recorded.
+    Who can write to the folder can replace a file. It is never shown as what an agent recorded.
     """
     file = artifact_path(project, sha256).open("rb")
     try:

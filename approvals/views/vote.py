@@ -217,8 +217,8 @@ def undo_page(request: MemberRequest, gate: UUID) -> HttpResponse:
 def run_vote(verb: Callable[[], VoteResult]) -> VoteResult:
     """Run `verb` in its own transaction.
 
-    Runs it again after GateConflict (the gate, or who may vote, changed meanwhile) and where the
-    database requests it, as after a deadlock.
+    Runs it again after GateConflict (the gate, or who may vote, changed since it was read) and
+    where the database requests it, as after a deadlock.
     """
     return retry.run_with_retry(verb, gates.GateConflict)
 

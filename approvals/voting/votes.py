@@ -88,7 +88,7 @@ _REASON_REQUIRED: Final = (
     "rationale_required",
     f"Give a reason of {MIN_REASON_CHARS} to {MAX_VOTE_REASON} characters.",
 )
-# Names in approvals/triggers.py: checks that an approval fails if a voter changes meanwhile.
+# Names in approvals/triggers.py: an approval fails these checks if a voter changed since the count.
 _VOTER_CONSTRAINTS: Final = (
     "gate_is_approved_by_its_quorum",
     "approver_is_eligible",

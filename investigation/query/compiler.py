@@ -97,20 +97,26 @@ def named_fields(query: Query) -> list[tuple[Field | None, str, int]]:
     return fields
 
 
-def _condition_fields(node: Node | None, entity: Entity) -> Iterator[tuple[Field | None, str, int]]:
-    """Return every field of a condition, with its name and place in the text."""
+def walk_terms(node: Node | None, entity: Entity) -> Iterator[tuple[Term, Entity]]:
+    """Yield every term of a condition, with the entity that its field belongs to."""
     if isinstance(node, And | Or):
         for child in node.children:
-            yield from _condition_fields(child, entity)
+            yield from walk_terms(child, entity)
     elif isinstance(node, Not):
-        yield from _condition_fields(node.child, entity)
+        yield from walk_terms(node.child, entity)
     elif isinstance(node, Scope):
-        yield from _condition_fields(node.condition, ENTITIES[node.entity])
+        yield from walk_terms(node.condition, ENTITIES[node.entity])
     elif isinstance(node, Term):
-        yield entity.find_field(node.name), node.name, node.at
-        for value in node.values:
-            if value.form == "field" or node.name == "has":
-                yield entity.find_field(value.text), value.text, value.at
+        yield node, entity
+
+
+def _condition_fields(node: Node | None, entity: Entity) -> Iterator[tuple[Field | None, str, int]]:
+    """Return every field of a condition, with its name and place in the text."""
+    for term, owner in walk_terms(node, entity):
+        yield owner.find_field(term.name), term.name, term.at
+        for value in term.values:
+            if value.form == "field" or term.name == "has":
+                yield owner.find_field(value.text), value.text, value.at
 
 
 def get_field(name: str, entity: Entity, at: int) -> Field:

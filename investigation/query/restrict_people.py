@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from accounts.models import Project
+from investigation.query.compiler import walk_terms
 from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.types import Actor, Field, MultiValue, NamedRow
-from investigation.query.parser.ast import And, Node, Not, Or, Query, QueryError, Scope, Term
+from investigation.query.parser.ast import Query, QueryError
 from investigation.query.registry.common import project_approvals, project_votes
 
 PEOPLE_SENTENCE = (
@@ -19,7 +20,7 @@ def reject_people_conditions(query: Query, project: Project) -> None:
     for name, at in _find_people_names(query, entity):
         raise QueryError(at, len(name), f"“{name[:60]}” {PEOPLE_SENTENCE}")
     agent_names = {"gatebook", *project.agents.values_list("name", flat=True)}
-    for term in _walk_terms(query.condition, entity):
+    for term in walk_terms(query.condition, entity):
         known_field = term[1].find_field(term[0].name)
         for value in term[0].values if isinstance(known_field, Actor) else ():
             if value.prefix or not (value.text in agent_names or value.text.startswith("agent:")):
@@ -30,7 +31,7 @@ def reject_people_conditions(query: Query, project: Project) -> None:
 
 def _find_people_names(query: Query, entity: Entity) -> Iterator[tuple[str, int]]:
     """Return the names of fields and flags about people, with their places in the text."""
-    for term, term_entity in _walk_terms(query.condition, entity):
+    for term, term_entity in walk_terms(query.condition, entity):
         if _is_people_field(term_entity.find_field(term.name)):
             yield term.name, term.at
         for part in term.values:
@@ -55,16 +56,3 @@ def _is_people_field(field: Field | None) -> bool:
     if isinstance(field, MultiValue):
         return field.rows in (project_votes, project_approvals)
     return isinstance(field, NamedRow) and field.column == "username"
-
-
-def _walk_terms(node: Node | None, entity: Entity) -> Iterator[tuple[Term, Entity]]:
-    """Return every term with its entity."""
-    if isinstance(node, And | Or):
-        for child in node.children:
-            yield from _walk_terms(child, entity)
-    elif isinstance(node, Not):
-        yield from _walk_terms(node.child, entity)
-    elif isinstance(node, Scope):
-        yield from _walk_terms(node.condition, ENTITIES[node.entity])
-    elif isinstance(node, Term):
-        yield node, entity

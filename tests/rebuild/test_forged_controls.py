@@ -118,7 +118,7 @@ FORGERIES: Final = (
             ("changed", "approvals_policyset", "text"),
         },
     ),
-    Forgery(  # more is erased than was asked for, another set is in force, nobody hears of it
+    Forgery(  # more is erased than was asked for, another set is in force, no mail is sent
         (
             "UPDATE erasure_erasurerequest SET project_id = NULL, reason = 'ticket 99',"
             " words = '[\"everything\"]', word_digests = '[]', state = 'confirmed',"

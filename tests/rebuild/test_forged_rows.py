@@ -46,7 +46,7 @@ FORGERIES: Final = (
             "UPDATE approvals_vote SET answer = 'approve' WHERE answer = 'deny'",
             # two people must approve; the gate's terms now say that one is enough
             "UPDATE approvals_gate SET minimum = 1, step_up = 'none' WHERE tool = 'deploy'",
-            # nobody hears of the answer
+            # the answer is not sent
             "UPDATE journal_outbox SET topic = 'none' WHERE topic = 'gate.resolved'",
             "UPDATE agent_sessions_session SET status = 'failed', owner_id = NULL"
             " WHERE key = 's-1'",

@@ -111,7 +111,7 @@ def policy_outcome_test(word: str, _context: CompileContext) -> RowTest:
 
 
 def unacknowledged_test(context: CompileContext) -> RowTest:
-    """Return the test for effects with a violation that nobody has acknowledged since.
+    """Return the test for effects with a violation that no person has acknowledged since.
 
     Entries never change, so as of a past moment only those up to it count.
     """
