@@ -14,7 +14,7 @@ from pages.overview.day_counts import format_minute
 from sessions.models import ENDED
 
 MINUTE_US: Final = 60_000_000
-SHOWN: Final = 5
+SHOWN: Final = 4
 MINUTES: Final = 30
 _ENDED: Final = ", ".join(f"'{status}'" for status in ENDED)
 _SQL: Final = f"""

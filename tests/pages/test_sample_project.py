@@ -29,7 +29,7 @@ from ledger.models import Effect
 from notifications import notifications
 from pages.overview import data
 from pages.overview.faults import Faults, load_faults
-from pages.overview.live_sessions import LiveSession, LiveSessions, load_live_sessions
+from pages.overview.live_sessions import SHOWN, LiveSession, LiveSessions, load_live_sessions
 from pages.sample.sample_project import DAYS, find_samples, load_sample
 from pages.timeline.lanes import choose_clock
 from sessions.models import ENDED, Session
@@ -47,7 +47,7 @@ FOOTER_PX = 46  # of two lines: the ages of all jobs, and the version
 def check_crowded_overview_fits(
     browser: Browser, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check the overview with five requests, every kind of problem and five live sessions."""
+    """Check the overview with five requests, every kind of problem and four live sessions."""
 
     def load_every_kind(membership: Membership, *arguments: Any) -> Faults:
         faults = load_faults(membership, *arguments)
@@ -55,7 +55,7 @@ def check_crowded_overview_fits(
         more = [replace(faults.rows[0], kind=kind, style="is-awaiting") for kind in kinds]
         return replace(faults, rows=[*faults.rows, *more][:7])
 
-    def load_five_sessions(project: UUID, now: int) -> LiveSessions:
+    def load_full_list(project: UUID, now: int) -> LiveSessions:
         session = Session.objects.filter(project=project).latest("opened_position")
         row = LiveSession(
             session.id,
@@ -71,13 +71,13 @@ def check_crowded_overview_fits(
             "",
             [3, 9],
         )
-        return replace(load_live_sessions(project, now), rows=[row] * 5)
+        return replace(load_live_sessions(project, now), rows=[row] * SHOWN)
 
     with monkeypatch.context() as patched:
         patched.setattr(data, "load_faults", load_every_kind)
-        patched.setattr(data, "load_live_sessions", load_five_sessions)
+        patched.setattr(data, "load_live_sessions", load_full_list)
         board = read_board(client)
-        assert board.count('class="live-ago"') == 5
+        assert board.count('class="live-ago"') == SHOWN
         assert board.count('class="due') >= 5
         assert "3 more kinds" in board
         check_overview_fits(browser, client)
