@@ -27,7 +27,8 @@ from sessions.models import ENDED, Session
 
 MAX_TOOLS: Final = 25
 MAX_LIVE: Final = 6
-LIVE_US: Final = 30 * 60 * 1_000_000
+MINUTE_US: Final = 60_000_000
+LIVE_MINUTES: Final = 30
 MAX_BEATS: Final = 600
 _SLACK_US: Final = 60_000_000  # how far the order of positions and of the server's clock differ
 # Word, statuses and look of each way in which a request can go.
@@ -92,7 +93,12 @@ class LiveSession:
     state: str
     waiting: int
     last: Effect | None = None
-    beats: list[float] = field(default_factory=list)  # per cent of the half hour
+    ticks: list[int] = field(default_factory=list)  # minutes with an effect; 0 is the oldest
+
+    @property
+    def beats(self) -> list[str]:
+        """The x of each tick in per cent."""
+        return [f"{100 * minute / (LIVE_MINUTES + 1):.1f}" for minute in self.ticks]
 
 
 def name_agent(agent: Agent) -> str:
@@ -105,6 +111,7 @@ def load_agent_page(agent: Agent, period: DayPeriod) -> dict[str, Any]:
     now, named = period.now_us, name_agent(agent)
     activity = agent_activity.load_agent_activity(agent, now)
     today = find_day_start(now)
+    live_since_us = now - now % MINUTE_US - LIVE_MINUTES * MINUTE_US
     first_us = activity.first_day_us
     by_day, bypassed, unknown = map(
         sum_tools, (activity.effects, activity.bypassed, activity.unknown)
@@ -135,7 +142,8 @@ def load_agent_page(agent: Agent, period: DayPeriod) -> dict[str, Any]:
         "tools_query": f"{named} {period.text} | group tool | count",
         "effects": sum(tool.effects for tool in tools),
         "most": max((tool.effects for tool in tools), default=0),
-        "live": _load_live_sessions(agent, now),
+        "live": _load_live_sessions(agent, live_since_us),
+        "live_since_us": live_since_us,
         "ended": agent.sessions.filter(status__in=ENDED).count(),
         "ended_query": f"session {named} is:ended",
     }
@@ -298,9 +306,9 @@ def _list_tools(
     return rows
 
 
-def _load_live_sessions(agent: Agent, now: int) -> list[LiveSession]:
-    """Return the sessions with a fact in the last half hour, newest first. Five queries."""
-    rows = agent.sessions.filter(seen_at_us__gte=now - LIVE_US).exclude(status__in=ENDED)
+def _load_live_sessions(agent: Agent, since_us: int) -> list[LiveSession]:
+    """Return the sessions with a fact since then, newest first. Five queries."""
+    rows = agent.sessions.filter(seen_at_us__gte=since_us).exclude(status__in=ENDED)
     sessions = list(rows.order_by("-seen_at_us")[:MAX_LIVE])
     if not sessions:
         return []
@@ -314,26 +322,24 @@ def _load_live_sessions(agent: Agent, now: int) -> list[LiveSession]:
     )
     effects = Effect.objects.filter(
         session__in=ids,
-        opened_position__gt=find_position_before(now - LIVE_US),
-        received_us__gte=now - LIVE_US,
+        opened_position__gt=find_position_before(since_us),
+        received_us__gte=since_us,
     )
     columns = ("session_id", "id", "opened_position", "tool", "state", "received_us")
-    beats: dict[UUID, list[float]] = {}
+    ticks: dict[UUID, set[int]] = {}
     last: dict[UUID, Effect] = {}
     for values in effects.order_by("-opened_position").values_list(*columns)[:MAX_BEATS]:
         session, received_us = values[0], values[-1]
         if session not in last:
             last[session] = Effect(**dict(zip(columns, values, strict=True)))
-        at = 100 * (1 - (now - received_us) / LIVE_US)
-        beats.setdefault(session, []).append(round(max(at, 0), 1))
+        ticks.setdefault(session, set()).add((received_us - since_us) // MINUTE_US)
     return [
         LiveSession(
             session,
             liveness.get_liveness(session),
             waiting.get(session.id, 0),
             last.get(session.id),
-            # A beat is two pixels of eighty: more than forty would be one block.
-            sorted({round(beat / 2.5) * 2.5 for beat in beats.get(session.id, [])}),
+            sorted(ticks.get(session.id, ())),
         )
         for session in sessions
     ]

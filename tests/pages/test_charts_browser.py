@@ -20,7 +20,7 @@ from display.state_textures import STATE_TEXTURES
 from monitoring.stuck.board import CAUSES, Cause, CauseGroup, StuckRow
 from monitoring.stuck.rules import RuleResult
 from pages.stuck.clock_strip import draw_clock_strip
-from pages.templatetags.overview import active_times
+from pages.templatetags.active_times import active_times
 from pages.timeline.bars import Bar, SessionEvent, Step, TimelineWindow
 from pages.timeline.svg import draw_timeline
 from tests.api.api_client import Caller
@@ -52,7 +52,13 @@ TWINS: Final = {
         *("/approvals/?state=decided", ".waits table"),
     ),
     "pages/stuck/_strip.html": ("/stuck/", ".clocks .chart", "/stuck/", "table.stuck"),
-    "pages/agents/agent.html": ("AGENT", ".is-calendar", "AGENT", ".twin table"),
+    "pages/agents/agent.html": (
+        "AGENT",
+        ".is-calendar",
+        "AGENT",
+        "[aria-labelledby=activity-heading] table",
+    ),
+    "pages/agents/_live_session_row.html": ("AGENT", ".beats", "AGENT", "#live-sessions table"),
     "pages/search/_histogram_and_facets.html": (
         *("/search/?q=effect&facets=1", ".histogram"),
         *("/search/?q=effect&facets=1", ".bars table"),
@@ -308,7 +314,9 @@ def list_chart_templates() -> set[str]:
     return {
         str(path.relative_to(folder))
         for path in folder.rglob("*.html")
-        if re.search(r'<svg class="(chart|strip|histogram)\b', path.read_text(encoding="utf-8"))
+        if re.search(
+            r'<svg class="(beats|chart|strip|histogram)\b', path.read_text(encoding="utf-8")
+        )
     }
 
 

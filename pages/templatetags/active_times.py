@@ -1,14 +1,14 @@
-"""Template tags of the overview."""
+"""Template tag for the minutes in which a session was active."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from typing import Final
 
 from django import template
 
-from pages.overview.live_sessions import MINUTE_US
-
 register = template.Library()
+MINUTE_US: Final = 60_000_000
 
 
 @register.simple_tag
