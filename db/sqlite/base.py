@@ -107,10 +107,14 @@ class Connection(sqlite3.Connection):
             self.place.take(self.wait_s)
         except write_queue.BlockedError as reason:
             raise sqlite3.OperationalError(f"database is locked: {reason}") from reason
+        if self.place.queue.lock_file is not None:
+            self.place.queue.lock_file.take()
         return True
 
     def settle(self) -> None:
         """Leave the queue unless a transaction is open; call after it may have ended."""
+        if self.place.held and self.place.queue.lock_file is not None:
+            self.place.queue.lock_file.release()
         if not self.in_transaction:
             self.place.leave()
             if self.total_changes > self.rows_when_shrunk + SHRINK_AFTER_ROWS:

@@ -2,19 +2,31 @@
 
 By itself SQLite polls: a person's form waited seconds behind importers that kept overtaking it.
 Here writers go first come, first served, except that people's requests, which are short, go before
-those of agents. One queue serves one database file in one process; SQLite's own lock and busy
-timeout separate processes.
+those of agents. One queue serves one database file in one process.
+
+SQLite's own lock and busy timeout separate processes, but a process with a queue takes that lock
+again the moment it is free, and one that polls hardly ever finds it free. So the process that asks
+for SQLite's lock holds a lock file until it has it, and the others wait with their question.
 """
 
+import fcntl
 import os
+import stat
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 # After so many people in a row a waiting agent writes, so that nobody starves.
 PEOPLE_IN_A_ROW = 3
+# For so long a process waits for another that asks for SQLite's lock. It may be stopped, and what
+# keeps the database intact is SQLite's lock alone.
+_WAIT_FOR_PROCESS_S: Final = 1.0
+_POLL_S: Final = 0.001
 
 _asks_for = threading.local()
 
@@ -63,7 +75,8 @@ class QueuePlace:
 class WriterQueue:
     """The current writer and the waiting ones, in their order of arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock_file: "LockFile | None" = None) -> None:
+        self.lock_file = lock_file
         # Reentrant, because a collected connection releases its turn, and the collector may run at
         # any allocation, also within this mutex. So nothing is allocated there between a check and
         # what follows.
@@ -113,21 +126,66 @@ class WriterQueue:
         return self.waiting.popleft() if self.waiting else None
 
 
+class LockFile:
+    """Lets one process after the other ask for SQLite's lock. Used by the writer whose turn it is.
+
+    It belongs to the process, which loses it when it ends.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._file: int | None = None
+        self._held = False
+
+    def take(self) -> None:
+        """Wait until no other process asks, at most _WAIT_FOR_PROCESS_S."""
+        if self._file is None:
+            mode = stat.S_IMODE(Path(self._database).stat().st_mode)
+            self._file = os.open(f"{self._database}-queue", os.O_RDWR | os.O_CREAT, mode)
+        ends_s = time.monotonic() + _WAIT_FOR_PROCESS_S
+        while not self._held:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._held = True
+            except BlockingIOError:
+                if time.monotonic() > ends_s:
+                    return
+                time.sleep(_POLL_S)
+
+    def release(self) -> None:
+        """Let other processes ask; no-op when not held."""
+        if self._held and self._file is not None:
+            self._held = False
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file. Only what is closed in every process releases a lock."""
+        if self._file is not None:
+            os.close(self._file)
+
+
 _queues: dict[str, WriterQueue] = {}
 _queues_mutex = threading.Lock()
 
 
 def get_writer_queue(name: str) -> WriterQueue:
     """Return this process's queue for a database file; spellings of a path share it."""
-    key = name if name.startswith("file:") or name == ":memory:" else os.path.realpath(name)
+    in_memory = name.startswith("file:") or name == ":memory:"
+    key = name if in_memory else os.path.realpath(name)
     with _queues_mutex:
-        return _queues.setdefault(key, WriterQueue())
+        if key not in _queues:
+            _queues[key] = WriterQueue(None if in_memory else LockFile(key))
+        return _queues[key]
 
 
 def _forget_after_fork() -> None:
     # Threads do not survive a fork, so their turns and mutexes are never released in the child.
     global _queues_mutex
     _queues_mutex = threading.Lock()
+    for queue in _queues.values():
+        if queue.lock_file is not None:
+            # The parent's lock would last as long as the child keeps its file open.
+            queue.lock_file.close()
     _queues.clear()
 
 
