@@ -213,13 +213,13 @@ def test_a_backup_is_complete_after_a_restore(clone: Clone) -> None:
         restored.close()
     assert codes == ["200", "401"]
     check = recipe("### After a restore")
-    assert clone.does(check) == ""
+    assert "0 differ" in clone.does(check)
     (bytes_of_it,) = [
         path for path in (clone.folder / "var" / "artifacts").rglob("*") if path.is_file()
     ]
     bytes_of_it.chmod(0o600)
     bytes_of_it.write_bytes(b"other bytes")
-    assert clone.does(check).startswith("not whole: ")
+    assert "modified: " in clone.does(f"{check.rstrip()} || test $? = 1")
 
 
 @pytest.mark.once

@@ -61,6 +61,7 @@ MANAGE: Final = re.compile(r"\bmanage\.py ([a-z]\w*)")
 
 EXCEPTIONS: Final = {
     "/api/v1": "the base address of the API",
+    "/etc/gatebook.env": "a file of an example",
     "/srv/gatebook": "a folder of an example",
     "SECURE_DELETE": "an option of SQLite's build",
     "agent_sessions_": "the beginning of table names",
