@@ -5,7 +5,7 @@ not included; rows that change later are rebuilt from the journal (investigation
 
 CSV follows RFC 4180: UTF-8 without a byte order mark, CRLF, quotes where needed. A text that begins
 with = + - @ tab or CR gets a leading apostrophe so that no spreadsheet reads it as a formula;
-numbers stay numbers. NDJSON has one object per line, as in the API, unchanged.
+numbers stay numbers. NDJSON has one object per line, as in the API, and the address of its proof.
 """
 
 import csv
@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import orjson
+from django.conf import settings
+from django.urls import reverse
 
 from accounts.models import Project
 from display.index_progress import IndexProgress
@@ -43,6 +45,8 @@ ENDINGS: Final = {"csv": "csv", "ndjson": "ndjson", "bundle": "zip"}
 MAX_PROOFS: Final = 20_000  # rows of a zip whose entries are proved, the newest ones
 _PIECE: Final = 65_536
 _PROOFS_AT_ONCE: Final = 500
+# The column with the address of the proof of the row's entry: a table file has no place for it.
+PROOF: Final = "proof"
 
 Limit = Callable[[], AbstractContextManager[Any]]
 
@@ -103,13 +107,13 @@ def export_pieces(
 
 
 def list_column_names(search: CompiledQuery, export: ExportPlan) -> list[str]:
-    """List the columns of the rows, or of the groups."""
+    """List the columns of the rows, `proof` last, or of the groups."""
     grouping = search.query.grouping
     if grouping is not None:
         return [*(name for name, _ in grouping.names), *map(str, grouping.aggregates)]
     reader = Reader(export.project, export.now_us)
     names = [column.name for column in result_columns.visible_columns(search.entity.name, reader)]
-    return [name for name in names if not export.columns or name in export.columns]
+    return [*(name for name in names if not export.columns or name in export.columns), PROOF]
 
 
 def _export_rows(
@@ -133,19 +137,30 @@ def _export_rows(
         tell(len(json_rows))
         yield json_rows
         return
-    names = list_column_names(search, export)
+    names = [name for name in list_column_names(search, export) if name != PROOF]
     chunks = stream.stream_matches(search, result_columns.prepare_rows(entity))
     while True:
         with limit():
             chunk = next(chunks, None)
             if chunk is None:
                 return
-            json_rows = [result_columns.row_to_json(entity, row, reader, names) for row in chunk]
+            json_rows = [
+                {
+                    **result_columns.row_to_json(entity, row, reader, names),
+                    PROOF: _build_proof_url(row.opened_position),
+                }
+                for row in chunk
+            ]
         if positions is not None:
             positions.extend(row.opened_position for row in chunk)
         done += len(json_rows)
         tell(done)
         yield json_rows
+
+
+def _build_proof_url(position: int) -> str:
+    path = reverse("proof", urlconf=settings.ROOT_URLCONF, args=[position])
+    return f"{settings.GATEBOOK_URL}{path}"
 
 
 def _to_ndjson(row: dict[str, Any]) -> bytes:

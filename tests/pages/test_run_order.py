@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
@@ -94,7 +95,12 @@ def test_csv_has_the_columns_of_the_search_and_when_effects_ran(
     assert chosen
     sent = {"q": "effect", "format": "csv", "do": "now", "cols": chosen[1]}
     rows = read_csv(b"".join(viewer.post(reverse("export"), sent)))
-    assert [list(row) for row in rows] == [["effect", "ran", "tool"]] * 4
+    assert [list(row) for row in rows] == [["effect", "ran", "tool", "proof"]] * 4
+    for row in rows:
+        path = row["proof"].removeprefix(settings.GATEBOOK_URL)
+        [entry] = Effect.objects.filter(opened_position=row["effect"][2:])
+        assert path == reverse("proof", args=[entry.opened_position])
+        assert viewer.get(path).status_code == 200
     ran = {row["effect"]: row["ran"] for row in rows}
     assert ran[handles["b"]] == ""
     assert ran[handles["d"]].startswith("2023-11-14T22:13:20")
@@ -116,7 +122,7 @@ def test_csv_has_the_columns_of_the_search_and_when_effects_ran(
     assert "You have 1 unfinished exports" in refused.content.decode()
     assert re.search(r'name="cols"\s+value="effect,tool"', refused.content.decode())
     assert exports.run_exports() == 1
-    assert read_csv(exports.export_path(export).read_bytes())[0].keys() == {"effect", "tool"}
+    assert read_csv(exports.export_path(export).read_bytes())[0].keys() == {"effect", "tool", "proof"}
 
 
 def test_as_of_a_moment_nothing_ran_later(
