@@ -35,13 +35,12 @@ def publish(results: dict[str, Any]) -> None:
 def render_page(results: dict[str, Any]) -> str:
     """Return the text of docs/explanation/evaluation.md."""
     about = results["about"]
-    run = dict.fromkeys(part for figures in results["databases"].values() for part in figures)
     lines = [
         f"Measured on {about['at'][:10]} in {about.get('minutes', '?')} minutes, on "
         f"{about['processors']} processors",
         f"({about['system']}, Python {about['python']}), at commit {about['commit']}, with other "
         "programs running.",
-        f"Run of tier {about['tier']}: {', '.join(['baselines', *run])}.",
+        f"Tier {about['tier']}; the tables show every part that ran.",
     ]
     text = "\n".join(lines)
     return f"{OPENING}\n{text}\n\n{render_tables(results)}\n{MEANING}\n{LIMITS}\n{FAILURE_MODES}"
@@ -56,10 +55,10 @@ def render_tables(results: dict[str, Any]) -> str:
 
 def _list_crash_rows(results: dict[str, Any]) -> Iterator[str]:
     yield "## W1: crashes around effects\n"
-    yield f"| substrate | schedules | {' | '.join(COUNTERS)} | ended with a person |"
+    yield f"| state stored in | runs | {' | '.join(COUNTERS)} | ended with a person |"
     yield "|---|--:|" + "--:|" * (len(COUNTERS) + 1)
     for name, counts in results.get("baselines", {}).items():
-        yield _format_row(f"session {name}", counts)
+        yield _format_row(_name_session_file(name), counts)
     for vendor, figures in results["databases"].items():
         for part, text in _ROWS:
             if part in figures:
@@ -138,8 +137,13 @@ def _list_mutant_rows(results: dict[str, Any]) -> Iterator[str]:
         yield "| injected fault | caught by |"
         yield "|---|---|"
         for name, text in caught.items():
-            yield f"| {name} | {_shorten(text) or '**not caught**'} |"
+            yield f"| {_name_session_file(name)} | {_shorten(text) or '**not caught**'} |"
         yield ""
+
+
+def _name_session_file(name: str) -> str:
+    """Return the name of a baseline or mutant with the term of the page: the blob is the file."""
+    return name.replace("blob", "session file")
 
 
 def _shorten(text: str) -> str:

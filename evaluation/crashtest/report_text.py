@@ -8,73 +8,92 @@ OPENING: Final = """\
 *This page is generated: `make evaluate ARGS=--publish` measures and writes it, and the same figures
 as [JSON](../evaluation.json).*
 
-The paper requires that every claim of recovery is tested with workloads that would show a false
-claim. This page covers two of its five workloads: crashes around external effects (W1), and
-scheduler, worker and approver at once (W2). The same harness and the same agent also run the
-baselines that should fail. If they did not fail, the harness would prove nothing.
+The paper *Interchange Is Not Storage: Persistence Roles and Runtime Design for Durable AI Coding
+Agents* (Chaitanya Mishra, March 2026) proposes five workloads that show whether an agent system
+recovers as it claims. This page covers two of them: crashes around external effects (W1), and
+scheduler, worker and approver at once (W2). The same harness and the same agent also run
+*baselines*: agents that store their state in a session file. The baselines should fail. If they did
+not fail, the harness would prove nothing.
 
-**Method.** A fake remote service, the *oracle*, runs in its own process and writes one append-only
-log. Agent and server see of it only what agents see of any service: execute, look up, cancel. At
-each request an adversary chooses one of: commit · drop · late (in flight until a probe arrives or
-time passes) · commit and lose the response · reject.
+## Method
 
-The agent can die at every tick: before and after the response to each command, before and after
-each request, at every step of its recovery. Then a new process begins that knows nothing but the
-journal. For n = 1, 2, … the agent dies at tick n, until a run ends without reaching tick n, for
-every choice of the adversary. Only rows that say so are sampled. Every run has a line that replays
-it.
+A fake remote service, the *oracle*, runs in its own process and writes one append-only log. The
+agent and the server can only execute, look up and cancel there. At each request an *adversary*
+chooses what happens:
 
-Five counters are read from the oracle's log alone:
+- commit: the service does the work and answers;
+- drop: the request never arrives;
+- late: the request is in flight until a probe arrives or time passes;
+- lose: the service does the work, and its response is lost;
+- reject: the service refuses.
+
+The agent can die before and after the response to each command, before and after each request, and
+at every step of its recovery. Then a new process begins that knows only what was stored. The harness
+makes one run for every step at which the agent can die, and for every choice of the adversary. Rows
+marked *sampled* run only a part. For each kind of fault that it finds, the harness prints a line that
+repeats such a run (`--replay`).
+
+The baselines save the session file by renaming a new file; *in place* overwrites the file instead.
+*Saved after* saves after each effect. The others save the intent before the request. They are named
+after what a new process does with an intent that has no result: *replay*, *skip*, or *ask* a person.
+
+A *mutant* is a fault that the harness puts into Gatebook, the agent or the session file on purpose.
+The harness must notice each mutant.
+
+## Counters
+
+The harness reads five counters from the oracle's log:
 
 | counter | counts |
 |---|---|
 | *Duplicates* | effects done twice that were requested once |
 | *Lost* | effects reported as done that were not done |
-| *Wrong verdicts* | acting on an effect that happened or still may; skipping one that did not |
-| *False safe* | "can resume" where following it led to such an error, or to a person at once |
-| *Unlabelled ambiguities* | acting on one record of two possible outcomes (Proposition 1) |
+| *Wrong verdicts* | acting on an effect that happened or may still happen; skipping an effect that did not happen |
+| *False safe* | the answer "safe to resume", if resuming then led to such an error, or at once to a person |
+| *Unlabelled ambiguities* | acting although the record fits two outcomes, without saying so |
 """
 
 MEANING: Final = """\
 ## What the figures say
 
-The session file fails as the paper predicts, whichever way it is read after a crash. Replaying it
-duplicates effects, skipping loses them, and asking leaves most runs to a person. It reports "safe"
-wherever it does not ask.
+The session file fails as the paper predicts, whatever the new process does with it. Replaying
+duplicates effects, skipping loses effects, and asking leaves most runs to a person. An agent with a
+session file reports "safe" wherever it does not ask.
 
-With Gatebook, people still decide effects of opaque and undeclared tools, effects that only the
-remote's own lost response could undo, and a conditional write whose precondition failed on repetition.
-Gatebook limits and labels the ambiguity; it cannot remove it.
+With Gatebook, people still decide effects of opaque and undeclared tools. They also decide effects
+that can be undone only with an id that was in the lost response, and a conditional write whose
+precondition fails when the write is repeated. Gatebook limits and labels such an ambiguity; it
+cannot remove it.
 """
 
 LIMITS: Final = """\
 ## Limits
 
-- The remote is a fake that keeps the promise of its class: a keyed one knows our key inside its
-  window, and a late request arrives within `request_lifetime_s`. If a remote breaks its declaration
-  in `tools.yaml`, the verdicts are wrong too.
-- Each run of W1 has one effect. The adversary chooses the result of the first request of a run, in
-  T2 of the first two; probes are answered correctly. `tests/recovery/` covers probes that fail or
-  find several.
-- A worker that dispatched, slept longer than `request_lifetime_s` and then acts is stopped by its
-  own rule, not by the server. The sleeping worker of W2 keeps that rule, as the client does.
-- The clock is injected, so no process sleeps. The server under test reads a clock that the harness
-  moves. Leases use the database's own clock, and SQL in the harness's own database moves their
-  times back.
+- The remote service is a fake that behaves as its class declares: a remote with keys recognizes a
+  key within its window, and a late request arrives within `request_lifetime_s`. If a real service
+  does not behave as `tools.yaml` declares, the verdicts are wrong too.
+- Each run of W1 has one effect. The adversary chooses the result of the first request of a run, and
+  of the first two in rows named *two chosen requests*. The oracle answers probes correctly;
+  `tests/recovery/` covers probes that fail or find several effects.
+- If a worker dispatches, sleeps longer than `request_lifetime_s` and then acts, the server cannot
+  stop it. The worker must check the time itself. The sleeping worker of W2 does so, as the client
+  does.
+- No process sleeps, because the harness sets the clock that the server reads. Leases use the
+  database's own clock, so the harness moves the times of leases back by SQL.
 - The server dies at four points of every command: before the transaction, after its last statement,
-  after COMMIT and in the middle of the response. It is stopped in process with every kind of tool,
-  and by SIGKILL with three of them. The power never fails: the durability of a COMMIT on disk is
-  the database's promise.
-- Interleavings of begin, update and commit run on Gatebook's own table, by statements of the
-  harness that compare the version as the product's do.
-- The other three workloads (interrupts over migrations, audit reconstruction, growth) are not
-  measured here.
+  after COMMIT and in the middle of the response. With every kind of tool, an exception ends the
+  command; with three kinds, SIGKILL ends the server. The power never fails, so the evaluation does
+  not test whether a COMMIT is durable on disk.
+- Interleavings of begin, update and commit run on Gatebook's own table. The harness sends the
+  statements itself, and they compare the version as Gatebook's statements do.
+- This page does not measure the other three workloads: interrupts over migrations, audit
+  reconstruction, and growth.
 """
 
 FAILURE_MODES: Final = """\
 ## The seven failure modes of a session file
 
-Table 3 of the paper. For each failure mode a test shows how Gatebook behaves instead.
+Table 3 of the paper lists these failure modes. For each, a test shows how Gatebook behaves instead.
 
 | failure mode | Gatebook | test |
 |---|---|---|

@@ -202,7 +202,7 @@ with transaction.atomic():
 def test_the_status_page_quotes_the_evaluation_as_it_was_measured() -> None:
     measured = (ROOT / "docs" / "explanation" / "evaluation.md").read_text().splitlines()
     lines = (ROOT / "docs" / "status.md").read_text().splitlines()
-    quoted = [line for line in lines if line.startswith(("| session blob", "| Gatebook,"))]
+    quoted = [line for line in lines if line.startswith(("| session file,", "| Gatebook,"))]
     assert len(quoted) == 5
     assert [line for line in quoted if line not in measured] == []
 
