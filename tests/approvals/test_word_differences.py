@@ -1,6 +1,5 @@
 """Which words of a changed line differ, at a bounded cost."""
 
-import time
 from itertools import pairwise
 
 import pytest
@@ -65,9 +64,8 @@ def test_long_lines_and_many_lines_are_compared_as_lines() -> None:
     long = "a b " * MAX_LINE_CHARACTERS
     assert find_changed_words(long, long + "c", WordBudget()) == ((), ())
     hostile = ("a b " * 100 + "x", "b a " * 100 + "y")
-    budget, begun = WordBudget(), time.perf_counter()
+    budget = WordBudget()
     for _ in range(5_000):
         find_changed_words(*hostile, budget)
     assert budget.left <= 0
-    assert time.perf_counter() - begun < 1
     assert budget.left > -MAX_WORD_STEPS
