@@ -26,7 +26,7 @@ demo: install ## run Gatebook on http://127.0.0.1:8000 with a sample project and
 		$(BIN)/python manage.py load_sample --unless-loaded && \
 		GATEBOOK_LOG_LEVEL=$${GATEBOOK_LOG_LEVEL:-WARNING} exec $(BIN)/python -m config.supervisor --docs --demo $(BIN)/python -m evaluation.demo.agent --killed
 
-run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
+run: install ## run Gatebook without the demo agent, its rules and the sample; Ctrl-C stops it, data stays in var/
 	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.supervisor --docs
 
 test: .venv/.tests .venv/.client browser typescript ## run the tests, on SQLite and on a real PostgreSQL, with a real browser
@@ -65,7 +65,7 @@ bench: .venv/.tests .venv/.client ## measure, up to 50 minutes; QUICK=1 takes at
 slow: .venv/.tests ## try ordinary ingest beside 1,000 slow clients, on both databases; takes 3 minutes
 	@$(BIN)/python -m evaluation.slow_clients $(ARGS)
 
-evaluate: .venv/.tests .venv/.client ## crash and contend as the paper asks; TIER=T0, T1 (the default) or T2; ARGS=--publish writes the page
+evaluate: .venv/.tests .venv/.client ## kill agents at every step and let them contend; TIER=T0, T1 (the default) or T2; ARGS=--publish writes the page
 	@$(BIN)/python -m evaluation.crashtest --tier $(or $(TIER),T1) $(ARGS)
 
 format: .venv/.tests ## put code and templates into the project's form

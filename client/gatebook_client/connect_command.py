@@ -89,8 +89,8 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("agent", choices=list(AGENT_SETTINGS))
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--user", action="store_true", help="for all projects (default)")
-    where.add_argument("--project", action="store_true", help="for the project in this folder")
+    where.add_argument("--user", action="store_true", help="for all your folders (default)")
+    where.add_argument("--project", action="store_true", help="for this folder only")
     parser.add_argument("--url", default="", help="default: GATEBOOK_URL")
     parser.add_argument(
         "--token", default="", help="default: GATEBOOK_TOKEN; without it, the browser issues one"

@@ -709,7 +709,10 @@ def _make_parser() -> argparse.ArgumentParser:
         "default: %(default)s",
     )
     parser.add_argument(
-        "--session", default="", metavar="KEY", help="session to continue; default: a new one"
+        "--session",
+        default="",
+        metavar="KEY",
+        help="session to work in; default: the one that a crashed proxy left open, or a new one",
     )
     parser.add_argument(
         "--key-meta",
@@ -718,8 +721,15 @@ def _make_parser() -> argparse.ArgumentParser:
         help="send the key of the attempt to the server, under this name in _meta",
     )
     parser.add_argument("--connection", default="", metavar="NAME", help="as in gatebook connect")
-    parser.add_argument("--gatebook-url", default="", metavar="URL", help="default: GATEBOOK_URL")
-    parser.add_argument("--token", default="", help="default: GATEBOOK_TOKEN")
+    parser.add_argument(
+        "--gatebook-url",
+        default="",
+        metavar="URL",
+        help="default: GATEBOOK_URL, or that of the connection",
+    )
+    parser.add_argument(
+        "--token", default="", help="default: GATEBOOK_TOKEN, or that of the connection"
+    )
     parser.add_argument(
         "--patience",
         type=float,

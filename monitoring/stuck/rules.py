@@ -1,4 +1,4 @@
-"""Rules S1 to S8 for stuck sessions, as pure functions over plain rows.
+"""Rules S1 to S8 and S10 for stuck sessions, as pure functions over plain rows.
 
 `evaluate_rules(seen, now_us, limits)` returns every rule that applies to the session, each with its
 terms, current values and thresholds. A rule is true when all of its terms are. The same function
