@@ -112,6 +112,13 @@ def find_foreign_schema(connection: BaseDatabaseWrapper) -> list[str]:
     differences = schema_inventory.find_schema_differences(connection)
     if not differences:
         return []
+    if differences == schema_inventory.list_additions(differences):
+        return [
+            "The tables do or show something else than this version's: "
+            f"{schema_inventory.summarize_differences(differences)}. "
+            "Find who made them so, remove this as the owner of the tables, run `manage.py "
+            "migrate`, then compare the rows with the journal: `manage.py rebuild --check`."
+        ]
     return [
         "The tables are not those of this version: "
         f"{schema_inventory.summarize_differences(differences)}. "

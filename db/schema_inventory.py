@@ -2,9 +2,11 @@
 
 Django knows applied migrations only by name, so a rewritten migration leaves an older database
 unnoticed. The expected inventory is recorded from a freshly migrated database (`make schema` writes
-`db/expected/`), and compared at start-up and by /readyz. Triggers and their functions are
-compared with their source (triggers.py). Tables of Django and of libraries are left out,
-and partitions, which PostgreSQL itself keeps like their table.
+`db/expected/`), and compared at start-up and by /readyz. Missing triggers and changed functions of
+triggers are found by their source (triggers.py). Here an owner's additions are found: triggers,
+rules and row security, which make the database do or show something else than was asked, on every
+table that Gatebook uses. Columns and constraints of Django's and libraries' tables are left out,
+and those of partitions, which PostgreSQL itself keeps like their table.
 """
 
 import hashlib
@@ -20,6 +22,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from db import triggers
 
+MIGRATIONS: Final = "django_migrations"
 EXPECTED_FOLDER: Final = Path(__file__).parent / "expected"
 _NAMED: Final = 3  # differences that a message lists
 _CASTS: Final = re.compile(r"::(?:text|charactervarying\d*)(?:\[\])?")
@@ -57,6 +60,41 @@ SELECT 'function ' || p.proname, p.prosrc FROM pg_proc p
 WHERE p.pronamespace = current_schema()::regnamespace
       AND p.prorettype <> 'trigger'::regtype AND p.prokind = 'f'
 """
+# Triggers of foreign keys are internal, and their functions are PostgreSQL's. Those that PostgreSQL
+# repeats on a partition have a parent; triggers.py repeats those of statements under the same name.
+_TRIGGERS: Final = """
+SELECT c.relname, t.tgname, pg_get_triggerdef(t.oid, TRUE)
+FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+WHERE c.relnamespace = current_schema()::regnamespace AND t.tgparentid = 0
+      AND NOT (t.tgisinternal AND p.pronamespace = 'pg_catalog'::regnamespace)
+      AND NOT EXISTS (
+        SELECT 1 FROM pg_inherits i JOIN pg_trigger o ON o.tgrelid = i.inhparent
+        WHERE i.inhrelid = c.oid AND c.relispartition AND NOT t.tgisinternal
+              AND (o.tgname, o.tgfoid, o.tgtype, o.tgqual IS NULL)
+                = (t.tgname, t.tgfoid, t.tgtype, t.tgqual IS NULL))
+"""
+# Rules rewrite statements, and a view can stand for a table. Row security and its policies hide
+# rows from every role but the owner, and from the owner too where it is forced.
+_RULES: Final = """
+SELECT 'rule', c.relname, r.rulename, pg_get_ruledef(r.oid)
+FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p')
+UNION ALL
+SELECT 'policy', c.relname, o.polname, COALESCE(pg_get_expr(o.polqual, o.polrelid), '')
+FROM pg_policy o JOIN pg_class c ON c.oid = o.polrelid
+WHERE c.relnamespace = current_schema()::regnamespace
+UNION ALL
+SELECT 'row-security', c.relname, state.name, 'on'
+FROM pg_class c, LATERAL (VALUES ('enabled', c.relrowsecurity), ('forced', c.relforcerowsecurity))
+     state (name, is_on)
+WHERE c.relnamespace = current_schema()::regnamespace AND state.is_on
+UNION ALL
+SELECT 'view', c.relname, c.relname, '' FROM pg_class c
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('v', 'm', 'f')
+"""
+# Kinds of items that change what a table does, on any table that Gatebook uses.
+_ADDED_KINDS: Final = ("trigger ", "rule ", "policy ", "row-security ", "view ")
+_PARTS: Final = ("column ", "constraint ", "index ")  # of a table that is itself expected
 
 
 def find_schema_differences(connection: BaseDatabaseWrapper) -> list[str]:
@@ -87,17 +125,25 @@ def summarize_differences(differing: list[str]) -> str:
     return f"{', '.join(differing[:_NAMED])}{more}"
 
 
+def list_additions(differing: list[str]) -> list[str]:
+    """Return the differences that an owner of the tables made by adding triggers or the like."""
+    kinds = tuple(f"the {kind}" for kind in _ADDED_KINDS)
+    return [words for words in differing if words.startswith(kinds)]
+
+
 def compare_inventories(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """Return the differences between two inventories, tables first."""
     tables, existing = (
-        {_table(item) for item in inventory if not _is_function(item)}
+        {_table(item) for item in inventory if item.startswith("column ")}
         for inventory in (wanted, present)
     )
     differing = [f"the table {table} is missing" for table in sorted(tables - existing)]
     differing += [f"the table {table} is not expected" for table in sorted(existing - tables)]
     for item in sorted(wanted.keys() | present.keys()):
-        if not _is_function(item) and _table(item) not in tables & existing:
+        if item.startswith(_PARTS) and _table(item) not in tables & existing:
             continue
+        if item.startswith("trigger ") and item not in present:
+            continue  # triggers.py names it, and `migrate` puts it back
         if item.startswith("index ") and not wanted.get(item, "").startswith("CREATE UNIQUE"):
             continue
         if item not in present:
@@ -128,13 +174,22 @@ def load_expected_inventory(vendor: str) -> Mapping[str, str]:
 
 def read_inventory(connection: BaseDatabaseWrapper) -> dict[str, str]:
     """Return the inventory of a database as it is: item -> definition."""
-    items = _postgresql(connection) if connection.vendor == "postgresql" else _sqlite(connection)
+    is_sqlite = connection.vendor == "sqlite"
+    items = _sqlite(connection) if is_sqlite else _postgresql(connection)
     prefixes = tuple(
         f"{app.label}_"
         for app in apps.get_app_configs()
         if Path(app.path).parent == settings.BASE_DIR
     )
-    return {item: definition for item, definition in items if _table(item).startswith(prefixes)}
+    # A schema of PostgreSQL may hold tables of other programs, with triggers of their own.
+    used = {MIGRATIONS, *connection.introspection.django_table_names(only_existing=False)}
+    return {
+        item: definition
+        for item, definition in items
+        if (not item.startswith("view ") and _table(item).startswith(prefixes))
+        or (item.startswith(_ADDED_KINDS) and _table(item) in used)
+        or (is_sqlite and item.startswith("trigger "))
+    }
 
 
 def write_expected_inventory(connection: BaseDatabaseWrapper) -> Path:
@@ -155,10 +210,6 @@ def _table(item: str) -> str:
     return item.split(" ", 1)[1].split(".", 1)[0]
 
 
-def _is_function(item: str) -> bool:
-    return item.startswith("function ")
-
-
 def _brief(definition: str) -> str:
     return definition if len(definition) <= 80 else f"{definition[:77]}..."
 
@@ -172,6 +223,15 @@ def _postgresql(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
         cursor.execute(_FUNCTIONS)
         items += [
             (item, hashlib.sha256(body.encode()).hexdigest()) for item, body in cursor.fetchall()
+        ]
+        cursor.execute(_TRIGGERS)
+        items += [
+            (f"trigger {table}.{name}", definition) for table, name, definition in cursor.fetchall()
+        ]
+        cursor.execute(_RULES)
+        items += [
+            (f"{kind} {table}.{name}", definition)
+            for kind, table, name, definition in cursor.fetchall()
         ]
     return items
 
@@ -189,7 +249,7 @@ def _sqlite(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
     items: list[tuple[str, str]] = []
     for kind, name, table, sql in rows:
         definition = " ".join(sql.split())
-        if table.startswith(own):
+        if table.startswith(own) and kind != "trigger":
             continue
         if name in virtual:
             items.append((f"column {name}.{name}", definition))
@@ -197,8 +257,8 @@ def _sqlite(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
             items += _parts(name, definition)
         elif kind == "index":
             items.append((f"index {table}.{name}", definition))
-        elif name not in expected_triggers:
-            items.append((f"trigger {table}.{name}", definition))
+        elif kind == "view" or expected_triggers.get(name) != table:
+            items.append((f"{kind} {table}.{name}", definition))
     return items
 
 

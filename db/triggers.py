@@ -187,7 +187,9 @@ def _missing_on_postgresql(connection: BaseDatabaseWrapper) -> list[str]:
         # 'D' is disabled, 'R' fires only for replicas. A trigger on another table protects nothing.
         cursor.execute(
             "SELECT trigger.tgname, pg_class.relname,"
-            " obj_description(trigger.oid, 'pg_trigger'), called.prosrc,"
+            " obj_description(trigger.oid, 'pg_trigger'),"
+            # A setting of a function, such as a search path with other operators, changes it too.
+            " CASE WHEN called.proconfig IS NULL THEN called.prosrc ELSE '' END,"
             " pg_get_triggerdef(trigger.oid, TRUE), quote_ident(current_schema())"
             " FROM pg_trigger trigger JOIN pg_class ON pg_class.oid = trigger.tgrelid"
             " JOIN pg_proc called ON called.oid = trigger.tgfoid"
