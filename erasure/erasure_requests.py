@@ -369,7 +369,13 @@ def release_legal_hold(hold: int, project: Project, by: User) -> None:
 
 def _refuse_held_person(person: User) -> None:
     """Raise ChangeRefused if a hold names the person: a hold wins."""
-    for hold in LegalHold.objects.filter(released_at_us=None, kind="words"):
+    from erasure.recorded_holds import HoldNotRecorded, load_recorded_holds
+
+    try:
+        holds = load_recorded_holds(None)
+    except HoldNotRecorded as fault:
+        raise ChangeRefused(str(fault)) from fault
+    for hold in (hold for hold in holds if hold.kind == "words"):
         texts = (person.get_username(), person.email, person.get_full_name())
         if any(WordMatcher(hold.words).matches_text(text) for text in texts if text):
             raise ChangeRefused(

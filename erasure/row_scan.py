@@ -26,7 +26,8 @@ from django.db.models import (
 from django.db.models.functions import Cast
 
 from accounts.models import Person
-from erasure.models import ErasureRequest, LegalHold
+from erasure.models import ErasureRequest
+from erasure.recorded_holds import load_recorded_holds
 from erasure.text_columns import TextTable, Treatment
 from erasure.word_match import (
     ERASED,
@@ -113,9 +114,8 @@ def load_subject(request: ErasureRequest) -> Subject:
 
 
 def load_holds(project: UUID | None) -> tuple[frozenset[UUID], list[str]]:
-    """Return the held sessions and words, of one project or of all."""
-    holds = LegalHold.objects.filter(released_at_us=None)
-    rows = list(holds.filter(project=project) if project is not None else holds)
+    """Return the held sessions and words, of one project or of all. Raises HoldNotRecorded."""
+    rows = load_recorded_holds(project)
     sessions = frozenset(hold.session_id for hold in rows if hold.session_id is not None)
     return sessions, [word for hold in rows for word in hold.words]
 

@@ -18,8 +18,15 @@ from accounts.models import Membership, Project
 from accounts.people import ensure_pseudonym
 from db.errors import ChangeRefused
 from db.triggers import suspend_triggers
-from erasure import erasure_journal, erasure_requests, erasure_runner, person_erasure
-from erasure.models import ErasureRequest
+from erasure import (
+    erasure_journal,
+    erasure_requests,
+    erasure_runner,
+    person_erasure,
+    recorded_holds,
+)
+from erasure.models import ErasureRequest, LegalHold
+from erasure.recorded_holds import HoldNotRecorded
 from erasure.word_match import digest_word
 from journal import entries
 from journal.models import Body, Entry
@@ -143,6 +150,48 @@ def test_a_hold_wins_until_it_is_released(office: Office) -> None:
         erasure_requests.release_legal_hold(holds[0].pk, office.world.project, office.second)
     office.erase(ADDRESS)
     assert [has_body(position) for position in (held, about_case)] == [False, False]
+
+
+@pytest.mark.parametrize("forged", ["released", "emptied", "deleted", "moved", "other kind"])
+def test_a_hold_that_the_owner_forged_stops_the_job(office: Office, forged: str) -> None:
+    """The row is changed without its triggers; the journal says which holds are in force."""
+    session = office.world.write(Session)
+    held = append_body(office, f"about {ADDRESS}", session=session.pk)
+    project = office.world.project
+    keep = {"session": session} if forged == "moved" else {"words": ["about"]}
+    hold = erasure_requests.set_legal_hold(office.first, project, reason="case 12", **keep)
+    row = office.request(ADDRESS)
+    shown = erasure_requests.digest_counts(row)
+    erasure_requests.confirm_erasure(row.pk, office.second, shown)
+    changes: dict[str, dict[str, Any]] = {
+        "released": {"released_by": office.first, "released_at_us": 9},
+        "emptied": {"words": ["nothing"]},
+        "moved": {"session": office.world.write(Session)},
+        "other kind": {"kind": "session", "session": office.world.write(Session)},
+    }
+    stored = LegalHold.objects.filter(pk=hold.pk)
+    with transaction.atomic(), suspend_triggers(connection, ["erasure_legalhold"]):
+        if forged == "deleted":
+            stored.delete()
+        else:
+            stored.update(**changes[forged])
+    with pytest.raises(HoldNotRecorded, match=f"entry {hold.set_position}.*Nothing was erased"):
+        erasure_runner.run_erasures()
+    row.refresh_from_db()
+    assert (row.error, has_body(held)) == ("HoldNotRecorded", True)
+
+
+def test_a_hold_that_was_released_needs_no_row_in_force(office: Office) -> None:
+    """A release between the two reads of the comparison is no forgery; another project's holds are
+    not compared."""
+    project = office.world.project
+    hold = erasure_requests.set_legal_hold(office.first, project, reason="x", words=["about"])
+    recorded = recorded_holds._load_entries("erasure.hold_set", project.pk)
+    assert len(recorded) == 1
+    assert recorded_holds.load_recorded_holds(None) == [hold]
+    erasure_requests.release_legal_hold(hold.pk, project, office.first)
+    recorded_holds.require_recorded_holds([], recorded, project.pk)
+    assert recorded_holds.load_recorded_holds(project.pk) == []
 
 
 def test_a_word_is_not_erased_within_another_word(office: Office) -> None:

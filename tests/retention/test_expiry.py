@@ -8,6 +8,8 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from erasure import erasure_requests
+from erasure.models import LegalHold
+from erasure.recorded_holds import HoldNotRecorded
 from investigation.fulltext import indexer
 from investigation.models import EffectText
 from journal import body_partitions, entries, erasures
@@ -108,6 +110,27 @@ def test_a_legal_hold_wins_until_it_is_released(office: Office) -> None:
     erasure_requests.release_legal_hold(hold.pk, world.project, office.first)
     assert expiry.run_retention().bodies == 1
     assert with_bodies(positions) == []
+
+
+def test_a_hold_that_the_owner_emptied_stops_the_expiry(office: Office) -> None:
+    """The owner empties the words for as long as the job runs."""
+    from db.triggers import suspend_triggers
+
+    world = office.world
+    positions = append_texts(world, "effect.planned", ["about jane", "other"], 200)
+    hold = erasure_requests.set_legal_hold(
+        office.first, world.project, reason="case 12", words=["jane"]
+    )
+    activate(world)
+    stored = LegalHold.objects.filter(pk=hold.pk)
+    with transaction.atomic(), suspend_triggers(connection, ["erasure_legalhold"]):
+        stored.update(words=[])
+    with pytest.raises(HoldNotRecorded, match="Nothing was erased"):
+        expiry.run_retention()
+    assert with_bodies(positions) == positions
+    with transaction.atomic(), suspend_triggers(connection, ["erasure_legalhold"]):
+        stored.update(words=["jane"])
+    assert expiry.run_retention().bodies == 1
 
 
 def test_a_run_that_is_killed_in_a_batch_continues(

@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from erasure import erasure_runner
+from erasure.erasure_requests import RequestNotRecorded
+from erasure.recorded_holds import HoldNotRecorded
 
 
 class Command(BaseCommand):
@@ -13,7 +15,10 @@ class Command(BaseCommand):
     help = "Count the previews of erasure requests, and erase what a second person confirmed."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        moved = erasure_runner.run_erasures()
-        while erasure_runner.run_erasures():
-            moved += 1
+        moved = 0
+        try:
+            while more := erasure_runner.run_erasures():
+                moved += more
+        except (HoldNotRecorded, RequestNotRecorded) as fault:
+            raise CommandError(str(fault)) from fault
         self.stdout.write(f"{moved} requests moved on.")

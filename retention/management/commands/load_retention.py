@@ -11,6 +11,7 @@ from accounts.models import Project
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.yaml_reader import DocumentError, read_yaml_file
+from erasure.recorded_holds import HoldNotRecorded
 from proofs.stable_position import load_stable_position
 from retention import retention_dry_run, retention_sets
 from retention.body_scan import load_project_holds
@@ -48,12 +49,14 @@ class Command(BaseCommand):
                 return
             parse_retention(text)
             row = retention_sets.load_retention_set(project, text)
+            if row.counted_at_us is None:
+                retention_dry_run.count_retention(row)
         except DocumentError as fault:
             raise CommandError(
                 f"{path}:{fault.line}: {fault.sentence} Nothing was loaded."
             ) from fault
-        if row.counted_at_us is None:
-            retention_dry_run.count_retention(row)
+        except HoldNotRecorded as fault:
+            raise CommandError(str(fault)) from fault
         self.stdout.write(f"{project.name}: {row} is loaded and counted.")
         self._print_dry_run(row)
         if options["activate"]:

@@ -4,9 +4,11 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
+from erasure.recorded_holds import HoldNotRecorded
 from retention import expiry
+from retention.retention_sets import SetNotRecorded
 
 
 class Command(BaseCommand):
@@ -21,6 +23,9 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         before = time.process_time()
-        gone, batches = expiry.run_retention(options["seconds"])
+        try:
+            gone, batches = expiry.run_retention(options["seconds"])
+        except (HoldNotRecorded, SetNotRecorded) as fault:
+            raise CommandError(str(fault)) from fault
         used = time.process_time() - before
         self.stdout.write(f"{gone} bodies expired in {batches} batches, {used:.2f} s of CPU.")
