@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+import structlog
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -35,7 +36,9 @@ from journal import entries
 from journal.models import Entry
 from sessions.models import Session
 
+log = structlog.get_logger("gatebook.erasure")
 MAX_REASON = 200
+SIGNED: Final = "signed"  # the key of `progress` with the signature of the counts
 
 
 def request_erasure(
@@ -147,13 +150,14 @@ def confirm_erasure(request: UUID, by: User, shown: str) -> ErasureRequest:
     `shown` is the digest of those counts. The erasure journal gets its line before the commit:
     a crash in between leaves a line of a request that was never confirmed, and nothing is erased.
     """
+    _recount_changed_preview(request)
     with transaction.atomic(durable=True):
         row = ErasureRequest.objects.select_for_update(of=("self",)).get(pk=request)
         if row.state != "counted":
             raise ChangeRefused("This request does not wait for a confirmation. Reload the page.")
         if row.asked_by_id == by.pk:
             raise ChangeRefused("You asked for this erasure. Another administrator confirms it.")
-        if digest_counts(row) != shown:
+        if digest_counts(row) != shown or not has_signed_counts(row):
             raise ChangeRefused("The preview has changed. Read it again, then confirm.")
         _require_administrator(by, row.project, row.person)
         if row.person is not None:
@@ -171,6 +175,40 @@ def confirm_erasure(request: UUID, by: User, shown: str) -> ErasureRequest:
         row.state, row.confirmed_by, row.confirmed_at_us, row.progress = "confirmed", by, now, {}
         row.save()
     return row
+
+
+def _recount_changed_preview(request: UUID) -> None:
+    """Let the job count a preview again that it did not count so. Raises ChangeRefused then.
+
+    The owner of the database can lower the numbers that the second person reads, but cannot sign
+    them: the pepper is in no table.
+    """
+    with transaction.atomic(durable=True):
+        row = ErasureRequest.objects.select_for_update(of=("self",)).get(pk=request)
+        if row.state != "counted" or has_signed_counts(row):
+            return
+        log.warning("erasure_preview_changed", request=str(row.id))
+        _restart_count(row)
+    raise ChangeRefused(
+        "The numbers of this preview are not those that the job counted: somebody changed the row,"
+        " or it is of an earlier version. It is counted again. Read the new numbers, then confirm."
+    )
+
+
+def sign_counts(row: ErasureRequest) -> str:
+    """Return a keyed digest of what the job counted so far, for which request, and up to where."""
+    covered = [row.project_id, row.session_id, row.person_id]
+    place = {name: value for name, value in row.progress.items() if name != SIGNED}
+    counted = [
+        *(str(value) for value in covered),
+        *(row.words, row.keeps_decisions, row.counts, row.counted_at_us, place),
+    ]
+    return entries.keyed_digest("erasure.counts", row.id.hex, entries.dump_sorted_json(counted))
+
+
+def has_signed_counts(row: ErasureRequest) -> bool:
+    """Return True if the row has the counts as the job signed them."""
+    return bool(row.progress.get(SIGNED) == sign_counts(row))
 
 
 def write_journal_line(row: ErasureRequest) -> None:
@@ -227,8 +265,12 @@ def count_again(request: UUID) -> None:
         row = ErasureRequest.objects.select_for_update(of=("self",)).get(pk=request)
         if row.state != "counted":
             raise ChangeRefused("Only a request that waits for its confirmation is counted again.")
-        row.state, row.progress, row.counts = "counting", {}, {}
-        row.save()
+        _restart_count(row)
+
+
+def _restart_count(row: ErasureRequest) -> None:
+    row.state, row.progress, row.counts = "counting", {}, {}
+    row.save()
 
 
 def save_request(row: ErasureRequest, **values: Any) -> None:

@@ -51,7 +51,7 @@ class ErasureRequest(models.Model):
     keeps_decisions = models.BooleanField(default=False)  # reasons of votes and resolutions stay
     reason = models.CharField(max_length=200)  # a legal ground or ticket, without personal data
     state = models.CharField(max_length=9, default="counting")
-    progress = models.JSONField(default=dict, blank=True)  # where the job continues
+    progress = models.JSONField(default=dict, blank=True)  # where the job continues, signed
     counts = models.JSONField(default=dict, blank=True)  # of the preview: erasure/row_scan.py
     erased_counts = models.JSONField(default=dict, blank=True)
     asked_by = models.ForeignKey(

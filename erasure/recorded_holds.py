@@ -21,7 +21,7 @@ _FIND_WHO: Final = (
 
 
 class HoldNotRecorded(Exception):
-    """A legal hold that the journal has in force has no row in force, or another one."""
+    """A legal hold that the journal has in force has no row or another one, or has no entry."""
 
 
 def load_recorded_holds(project: UUID | None) -> list[LegalHold]:
@@ -46,6 +46,13 @@ def require_recorded_holds(
     released in between is neither missing nor needed.
     """
     in_force = {row.set_position: row for row in rows}
+    set_positions = {entry["position"] for entry in recorded}
+    if added := [position for position in in_force if position not in set_positions]:
+        set_positions |= {entry["position"] for entry in _load_entries("erasure.hold_set", project)}
+        if unknown := [position for position in added if position not in set_positions]:
+            raise HoldNotRecorded(
+                f"A legal hold names the entry {unknown[0]}, which sets no hold. {_FIND_WHO}"
+            )
     missing = [entry for entry in recorded if not _is_row_of(in_force, entry)]
     if not missing:
         return

@@ -152,6 +152,74 @@ def test_a_hold_wins_until_it_is_released(office: Office) -> None:
     assert [has_body(position) for position in (held, about_case)] == [False, False]
 
 
+def test_a_preview_that_the_owner_lowered_is_not_confirmed(office: Office) -> None:
+    """The second person would agree to less than what goes. The job counts again."""
+    position = append_body(office, f"for {ADDRESS}")
+    row = office.request(ADDRESS)
+    counted = row.counts
+    assert counted["bodies"]["rows"] == 1
+    lower = {**counted, "bodies": {"rows": 0, "held": 0, "kept": 0}}
+    ErasureRequest.objects.filter(pk=row.pk).update(counts=lower)
+    row.refresh_from_db()
+    with pytest.raises(ChangeRefused, match=r"not those that the job counted.*counted again"):
+        erasure_requests.confirm_erasure(row.pk, office.second, erasure_requests.digest_counts(row))
+    row.refresh_from_db()
+    assert (row.state, row.counts) == ("counting", {})
+    run_all()
+    row.refresh_from_db()
+    assert (row.state, row.counts, has_body(position)) == ("counted", counted, True)
+    office.confirm(row)  # with the new numbers
+    assert not has_body(position)
+
+
+def test_a_count_that_the_owner_moved_on_begins_again(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner lowers what was counted so far, skips tables, or lets other words be counted."""
+    append_body(office, f"for {ADDRESS}")
+    row = erasure_requests.request_erasure(
+        office.first, reason="x", project=office.world.project, words=[ADDRESS]
+    )
+    stored = ErasureRequest.objects.filter(pk=row.pk)
+    monkeypatch.setattr(erasure_runner, "_is_over", lambda _ends: True)
+    last = erasure_runner._write_progress(erasure_runner._FILES, None)
+    changes: list[dict[str, Any]] = [
+        {"progress": last},
+        {"counts": {}},
+        {"words": ["nothing"]},
+    ]
+    for values in changes:
+        while not (row.counts.get("bodies") or {}).get("rows"):
+            erasure_runner.run_erasures()
+            row.refresh_from_db()
+        with transaction.atomic(), suspend_triggers(connection, ["erasure_erasurerequest"]):
+            stored.update(**values)
+        erasure_runner.run_erasures()
+        row.refresh_from_db()
+        assert row.progress["step"] == 1
+        with transaction.atomic(), suspend_triggers(connection, ["erasure_erasurerequest"]):
+            stored.update(words=[ADDRESS])
+        row.counts = {}
+    monkeypatch.undo()
+    run_all()
+    row.refresh_from_db()
+    assert (row.state, row.counts["bodies"]["rows"]) == ("counted", 1)
+
+
+def test_what_is_written_after_the_preview_goes_too(office: Office) -> None:
+    """Work went on: the preview stays valid, and the person may count it again."""
+    first = append_body(office, f"for {ADDRESS}")
+    row = office.request(ADDRESS)
+    second = append_body(office, f"again for {ADDRESS}")
+    erasure_requests.count_again(row.pk)
+    run_all()
+    row.refresh_from_db()
+    assert row.counts["bodies"]["rows"] == 2
+    third = append_body(office, f"and again for {ADDRESS}")
+    office.confirm(row)
+    assert [has_body(position) for position in (first, second, third)] == [False] * 3
+
+
 @pytest.mark.parametrize("forged", ["released", "emptied", "deleted", "moved", "other kind"])
 def test_a_hold_that_the_owner_forged_stops_the_job(office: Office, forged: str) -> None:
     """The row is changed without its triggers; the journal says which holds are in force."""
@@ -191,6 +259,10 @@ def test_a_hold_that_was_released_needs_no_row_in_force(office: Office) -> None:
     assert recorded_holds.load_recorded_holds(None) == [hold]
     erasure_requests.release_legal_hold(hold.pk, project, office.first)
     recorded_holds.require_recorded_holds([], recorded, project.pk)
+    recorded_holds.require_recorded_holds([hold], [], project.pk)
+    hold.set_position += 1
+    with pytest.raises(HoldNotRecorded, match="sets no hold"):
+        recorded_holds.require_recorded_holds([hold], [], project.pk)
     assert recorded_holds.load_recorded_holds(project.pk) == []
 
 
