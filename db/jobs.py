@@ -54,6 +54,7 @@ class JobState(NamedTuple):
     """The state of a job; a time is None if there was no such run.
 
     `ahead_us` is positive if the last run is in the future, because the clock was set back.
+    `is_beyond` is True if the job claims to have read entries that the journal does not have.
     """
 
     name: str
@@ -64,6 +65,7 @@ class JobState(NamedTuple):
     failed_ago_us: int | None = None
     error: str = ""
     ahead_us: int = 0
+    is_beyond: bool = False
 
     @property
     def failing(self) -> bool:
@@ -73,7 +75,7 @@ class JobState(NamedTuple):
     @property
     def in_trouble(self) -> bool:
         """Whether an operator should check it."""
-        return self.late or self.failing or bool(self.ahead_us)
+        return self.late or self.failing or bool(self.ahead_us) or self.is_beyond
 
     @property
     def is_shown(self) -> bool:
@@ -96,6 +98,7 @@ class _Heartbeat(NamedTuple):
     held_us: int
     succeeded_us: int
     failed_us: int
+    is_beyond: bool
     error: str
 
 
@@ -160,6 +163,7 @@ def evaluate_jobs(job_texts: str, now_us: int) -> list[JobState]:
                 _ago(heartbeat.failed_us, now_us),
                 heartbeat.error,
                 ahead_us if ahead_us > CLOCK_STEP_US else 0,
+                heartbeat.is_beyond,
             )
         )
     return states
@@ -198,7 +202,9 @@ def _ago(at_us: int, now_us: int) -> int | None:
 def _parse_heartbeats(job_texts: str) -> list[_Heartbeat]:
     heartbeats = []
     for word in job_texts.split():
-        name, heartbeat_us, every_us, held_us, succeeded_us, failed_us, error = word.split(":")
+        name, heartbeat_us, every_us, held_us, succeeded_us, failed_us, beyond, error = word.split(
+            ":"
+        )
         times = (int(heartbeat_us), int(every_us), int(held_us), int(succeeded_us), int(failed_us))
-        heartbeats.append(_Heartbeat(name, *times, error))
+        heartbeats.append(_Heartbeat(name, *times, beyond == "1", error))
     return heartbeats

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Final
 from uuid import UUID
 
+import structlog
 from django.db import transaction
 
 from accounts.models import Project
@@ -18,6 +19,7 @@ from journal.running_writers import load_last_position, wait_until_stable
 from monitoring import job_heartbeats
 from monitoring.models import EffectDay, EffectHour
 
+log = structlog.get_logger("gatebook.jobs")
 JOB_NAME: Final = "counts"
 RUN_LIMIT_S: Final = 2.0  # seconds per run in the job worker, which has other jobs
 HOUR_US: Final = 3_600_000_000
@@ -70,6 +72,9 @@ def count_effect_hours(most_s: float | None = None) -> int:
     """
     jobs.send_job_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
+    if job_heartbeats.load_position(JOB_NAME) > load_last_position():
+        log.error("position_beyond_journal", job=JOB_NAME)
+        _delete_counts()  # counting on from any other place would count twice, or leave out
     settled = wait_until_stable(load_last_position())
     while (position := _count_step(settled)) < settled:
         if ends is not None and time.monotonic() > ends:
@@ -80,12 +85,16 @@ def count_effect_hours(most_s: float | None = None) -> int:
 def rebuild_effect_hours() -> int:
     """Delete all counts and count every effect again; return the position reached."""
     jobs.send_job_heartbeat(JOB_NAME)
+    _delete_counts()
+    return count_effect_hours()
+
+
+def _delete_counts() -> None:
     with transaction.atomic():
         job_heartbeats.lock_position(JOB_NAME)
         EffectHour.objects.all().delete()
         EffectDay.objects.all().delete()
         job_heartbeats.reset_position(JOB_NAME)
-    return count_effect_hours()
 
 
 def load_effect_days(

@@ -99,6 +99,8 @@ def _job_status(job: db_job_heartbeats.JobState) -> str:
     if job.ahead_us:
         return f"clock set back, last ran at a time {elapsed(job.ahead_us)} in the future"
     late = "late, " if job.late else ""
+    if job.is_beyond:
+        late += "claims to have read beyond the journal's end, "
     if job.failing:
         never = job.succeeded_ago_us is None
         succeeded = (

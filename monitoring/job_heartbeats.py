@@ -12,11 +12,19 @@ from db import jobs, raw_sql
 from db.clock import now_us
 from db.jobs import CLOCK_ROW, CLOCK_STEP_US, ClockStep, JobState, evaluate_jobs, find_clock_step
 from display.index_progress import STUCK, IndexProgress
+from journal.running_writers import load_last_position
 from monitoring.models import JobHeartbeat
 from monitoring.stuck.hysteresis import PAUSE_S, US, is_outage
 
 log = structlog.get_logger("gatebook.jobs")
 
+# No job has read what the journal does not have. A position beyond its end was written by hand, and
+# what such a job makes would look complete. The index of names keeps its position itself.
+_IS_BEYOND: Final = (
+    "CASE WHEN CASE name WHEN 'name_index'"
+    " THEN coalesce((SELECT position FROM ledger_usednameprogress), 0) ELSE position END"
+    " > coalesce((SELECT max(position) FROM journal_entry), 0) THEN 1 ELSE 0 END"
+)
 _COLUMNS: Final = (
     "name",
     "heartbeat_us",
@@ -24,6 +32,7 @@ _COLUMNS: Final = (
     "paused_until_us",
     "succeeded_us",
     "failed_us",
+    _IS_BEYOND,
     "error",
 )
 _ALL_SQL: Final = (
@@ -127,6 +136,16 @@ def lock_position(name: str) -> int:
     """Return the position of a job that has a heartbeat, and keep other runs of it waiting."""
     row = JobHeartbeat.objects.select_for_update().filter(name=name)
     return row.values_list("position", flat=True).get()
+
+
+def load_possible_position(name: str) -> int:
+    """Return `load_position`, or 0 if the journal ends before that: then the job begins again."""
+    position = load_position(name)  # read first: the journal only grows
+    if position <= load_last_position():
+        return position
+    log.error("position_beyond_journal", job=name, position=position)
+    reset_position(name)
+    return 0
 
 
 def reset_position(name: str) -> None:

@@ -101,7 +101,7 @@ def update_index(
     """
     job_heartbeats.record_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
-    done = IndexResult(position=job_heartbeats.load_position(JOB_NAME))
+    done = IndexResult(position=job_heartbeats.load_possible_position(JOB_NAME))
     while (stable := wait_until_stable(load_last_position())) > done.position and (
         upto is None or done.position < upto
     ):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import structlog
 from django.db import connection, transaction
 
 from db import jobs, raw_sql
@@ -27,6 +28,7 @@ from ledger.names.used_names import (
     store_names_position,
 )
 
+log = structlog.get_logger("gatebook.jobs")
 JOB_NAME: Final = "name_index"
 RUN_LIMIT_S: Final = 2.0  # seconds per run in the job worker, which has other jobs
 # Entries per step. SQLite has one writer, so other writers wait for a step.
@@ -66,6 +68,10 @@ def index_names(most_s: float | None = None) -> int:
     jobs.send_job_heartbeat(JOB_NAME)
     ends = None if most_s is None else time.monotonic() + most_s
     plans, position = 0, load_names_position()
+    if position > load_last_position():  # written by hand: what was read is not known
+        log.error("position_beyond_journal", job=JOB_NAME, position=position)
+        reset_name_index()
+        position = 0
     while (stable := wait_until_stable(load_last_position())) > position:
         plans += _index_names_step(position, stable)
         position = load_names_position()

@@ -64,10 +64,9 @@ def sweep_stuck(at_us: int | None = None) -> SweepResult:
     done = SweepResult(is_paused=web_is_down or now < job_heartbeats.load_pause_end())
     with transaction.atomic():
         leases.record_silent_holders(MAX_SILENCES, now)
-    stable = max(wait_until_stable(load_last_position()), job_heartbeat.position or 0)
-    window = loops.read_window(
-        job_heartbeat.position or max(stable - loops.MAX_ENTRIES_READ, 0), stable
-    )
+    position = job_heartbeats.load_possible_position(NAME)
+    stable = max(wait_until_stable(load_last_position()), position)
+    window = loops.read_window(position or max(stable - loops.MAX_ENTRIES_READ, 0), stable)
     hidden = set(projects.query_hidden_samples().values_list("id", flat=True))
     for project in Project.objects.filter(archive=False).values_list("id", flat=True):
         if project in hidden:

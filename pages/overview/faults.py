@@ -248,7 +248,10 @@ def _list_jobs(jobs: Iterable[JobState]) -> Iterable[Fault]:
     ):
         if listed:
             first = listed[0]
-            words = f"{first.word}: {'fails with ' + first.error if first.error else 'is silent'}"
+            state = "fails with " + first.error if first.error else "is silent"
+            if first.is_beyond:
+                state = "claims to have read beyond the journal's end"
+            words = f"{first.word}: {state}"
             yield Fault(
                 kind,
                 title if len(listed) == 1 else "Jobs late",

@@ -4,22 +4,28 @@ import io
 import json
 import re
 import zipfile
+from collections.abc import Callable
 from html import unescape
 from typing import Any, cast
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
 from django.urls import reverse
 
 from db.clock import now_us
 from investigation.exports import exports
 from investigation.fulltext import indexer
-from investigation.models import Alert, Export, SavedQuery
+from investigation.models import Alert, EffectText, Export, SavedQuery
 from investigation.query.permalink import pin_query
 from journal.models import Entry
-from ledger.models import Effect
-from monitoring import job_heartbeats
-from monitoring.models import JobHeartbeat
+from journal.running_writers import load_last_position
+from ledger.models import Effect, UsedNameProgress
+from ledger.names import name_index
+from ledger.names.used_names import load_names_position
+from monitoring import effect_hours, job_heartbeats
+from monitoring.models import EffectHour, JobHeartbeat
+from monitoring.stuck import sweeper
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
 from tests.pages.people import Organization
@@ -62,6 +68,46 @@ def lagging(agent: Caller) -> str:
     read_to = job_heartbeats.load_position(indexer.JOB_NAME)
     report(agent, [f"new-{n}" for n in range(12)])
     return rf"Words are indexed up to entry {read_to:,} of [\d,]+; 8 newer entries are missing\."
+
+
+@pytest.mark.parametrize("name", ["search_index", "counts", "stuck_checks", "name_index"])
+def test_a_position_beyond_the_journal_is_named_and_the_job_begins_again(
+    agent: Caller, organization: Organization, name: str
+) -> None:
+    """The owner sets a position far ahead, so that what the job makes looks complete."""
+    run: dict[str, Callable[[], object]] = {
+        "search_index": indexer.update_index,
+        "counts": effect_hours.count_effect_hours,
+        "stuck_checks": sweeper.sweep_stuck,
+        "name_index": name_index.index_names,
+    }
+
+    def load_place() -> int:
+        return load_names_position() if name == "name_index" else job_heartbeats.load_position(name)
+
+    agent.session("s-1")
+    report(agent, ["old"])
+    run[name]()
+    assert f"ready\n{name}: last succeeded" in Client().get("/readyz").text
+    report(agent, ["new"])
+    last = load_last_position()
+    JobHeartbeat.objects.filter(name=name).update(position=last + 1000)
+    UsedNameProgress.objects.update(position=last + 1000)
+    answer = Client().get("/readyz").text
+    assert answer.startswith(f"ready, degraded: {name}\n{name}: claims to have read beyond")
+    assert "claims to have read beyond the journal's end" in page(
+        organization.client("viewer").get("/tools/")
+    )
+    run[name]()
+    assert load_place() == last
+    assert Client().get("/readyz").text.startswith(f"ready\n{name}: last succeeded")
+    if name == "search_index":
+        assert EffectText.objects.count() == 2
+    if name == "counts":
+        assert sum(EffectHour.objects.values_list("effects", flat=True)) == 2
+    report(agent, ["newer"])
+    run[name]()
+    assert load_place() > last
 
 
 def page(answer: Any, status: int = 200) -> str:
