@@ -27,6 +27,8 @@ _FAMILIES: Final = frozenset(
 )
 _KINDS: Final = frozenset(
     {
+        "artifact.stored",
+        "artifact.removed",
         "effect.granted",
         "effect.withheld",
         "effect.replanned",

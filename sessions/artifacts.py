@@ -14,8 +14,10 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
+from django.db import transaction
 
-from db.ids import derive_uuid
+from db import clock
+from db.ids import derive_uuid, new_uuid7
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.entries import AppendStatus, Origin, RepeatedKey
@@ -176,17 +178,50 @@ def receive_content(artifact: Artifact, chunks: Iterable[bytes]) -> None:
 
 
 def mark_content_stored(artifact: Artifact, now_us: int) -> None:
-    """Mark the bytes as stored, for all artifacts with the same hash and size."""
+    """Mark the bytes as stored, for all artifacts with the same hash and size, each with an entry.
+
+    Without an entry, who owns the database could delete the file and say that it never came. Must
+    run inside a transaction.
+    """
     rows = Artifact.objects.filter(
-        project=artifact.project_id, sha256=artifact.sha256, size=artifact.size
+        project=artifact.project_id,
+        sha256=artifact.sha256,
+        size=artifact.size,
+        stored_at_us=None,
     )
-    rows.filter(stored_at_us=None).update(stored_at_us=now_us)
+    arrived = list(rows.select_for_update(no_key=True).order_by("id").values_list("id", flat=True))
+    for identity in arrived:
+        _record_content("artifact.stored", artifact, now_us, subject=identity)
+    Artifact.objects.filter(id__in=arrived).update(stored_at_us=now_us)
+
+
+def _record_content(
+    kind: str, artifact: Artifact, now_us: int, *, subject: UUID | None = None
+) -> None:
+    facts = {"sha256": artifact.sha256, "size": artifact.size}
+    entries.record_system_entry(
+        artifact.project_id,
+        kind,
+        event_id=new_uuid7().hex,
+        text=entries.dump_sorted_json({"kind": kind, **facts}),
+        received_us=now_us,
+        facts=entries.dump_sorted_json(facts),
+        subject=subject,
+    )
 
 
 def delete_content(project: UUID, sha256: str) -> None:
-    """Delete the bytes with that hash, which an erasure named; their rows stay without bytes."""
+    """Delete the bytes with that hash, which an erasure named; their rows stay without bytes.
+
+    The entry comes after the deletion: a run that is killed in between is repeated.
+    """
     artifact_path(project, sha256).unlink(missing_ok=True)
-    Artifact.objects.filter(project=project, sha256=sha256).update(stored_at_us=None)
+    with transaction.atomic():
+        rows = Artifact.objects.filter(project=project, sha256=sha256, stored_at_us__isnull=False)
+        artifact = rows.select_for_update(no_key=True).order_by("id").first()
+        if artifact is not None:
+            _record_content("artifact.removed", artifact, clock.now_us())
+            rows.update(stored_at_us=None)
 
 
 def remove_abandoned_uploads(now_us: int) -> int:

@@ -18,7 +18,9 @@ from sessions.models import Artifact, Checkpoint, Decision, Handoff, ObservedFac
 
 _AGENT_LANES: Final = ("command", "evidence")
 _WRITES: Final = {"version": "counts how often the row was written"}
-ARTIFACT_UNCOMPUTED: Final = {"stored_at_us": "when its bytes arrived, which no entry says"}
+ARTIFACT_UNCOMPUTED: Final = {
+    "stored_at_us": "when its bytes arrived, which manage.py verify_artifacts compares"
+}
 FACT_UNCOMPUTED: Final = {"id": "a number of the table, to which nothing refers"}
 _ARTIFACT_TEXTS: Final = ("type", "name", "uri", "media_type", "retention")
 _CHECKPOINT_TEXTS: Final = ("cache_keys", "cursor", "pins", "size")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import orjson
 import pytest
 from django.conf import settings as configured
 from django.core.management import call_command
@@ -210,6 +211,45 @@ def test_changed_bytes_are_named_and_never_sent(
     assert agent.get(f"/artifacts/{artifact['id']}/bytes").content == DATA
     file.unlink()
     assert verify_artifacts("--json")[1].startswith('{"finding":"missing","artifact":"a_')
+
+
+def test_bytes_that_came_are_named_when_the_owner_denies_them(
+    agent: Caller, record: Callable[..., dict[str, Any]]
+) -> None:
+    """The owner marks an artifact as not stored and deletes its file: pages say it was not sent."""
+    artifact, never_sent = record(), record(sha256="0" * 64)
+    assert put(agent, artifact, DATA).status_code == 200
+    assert put(agent, artifact, DATA).status_code == 200  # no second entry
+    entry = Entry.objects.get(kind="artifact.stored")
+    row = Artifact.objects.get(id=artifact["id"])
+    assert (entry.subject, entry.lane, entry.source) == (row.id, "system", "gatebook")
+    assert orjson.loads(entry.facts) == {"sha256": row.sha256, "size": row.size}
+    again = record(name="again")  # of the same bytes, which are stored already
+    assert Artifact.objects.get(id=again["id"]).stored_at_us is not None
+    assert verify_artifacts() == (0, "2 stored artifacts, 0 differ.\n")
+    Artifact.objects.update(stored_at_us=None)
+    exit_code, text = verify_artifacts()
+    assert (exit_code, text.count("unmarked: "), never_sent["handle"] in text) == (1, 2, False)
+    (file,) = files()
+    file.unlink()
+    exit_code, text = verify_artifacts()
+    assert (exit_code, text.count("missing: "), never_sent["handle"] in text) == (1, 2, False)
+
+
+def test_removed_bytes_are_not_expected_until_they_come_again(
+    agent: Caller, record: Callable[..., dict[str, Any]]
+) -> None:
+    artifact = record()
+    assert put(agent, artifact, DATA).status_code == 200
+    row = Artifact.objects.get()
+    artifacts.delete_content(row.project_id, row.sha256)
+    artifacts.delete_content(row.project_id, row.sha256)  # repeated after a kill
+    assert Entry.objects.filter(kind="artifact.removed").count() == 1
+    assert verify_artifacts() == (0, "0 stored artifacts, 0 differ.\n")
+    assert put(agent, artifact, DATA).status_code == 200
+    assert verify_artifacts() == (0, "1 stored artifacts, 0 differ.\n")
+    Artifact.objects.update(stored_at_us=None)
+    assert verify_artifacts()[0] == 1
 
 
 def verify_artifacts(*options: str) -> tuple[int, str]:
