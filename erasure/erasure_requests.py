@@ -24,6 +24,7 @@ from db.row_changes import RowChange, write_row_changes
 from erasure import erasure_journal
 from erasure.models import ErasureRequest, LegalHold
 from erasure.person_erasure import check_erasable_person
+from erasure.recorded_holds import HoldNotRecorded, digest_hold_words, load_recorded_holds
 from erasure.word_match import (
     MAX_WORD_CHARACTERS,
     MAX_WORDS,
@@ -370,11 +371,6 @@ def set_legal_hold(
         )
 
 
-def digest_hold_words(words: Sequence[str]) -> str:
-    """Return what an entry says of the words of a hold; empty for a held session."""
-    return entries.keyed_digest("hold", *words) if words else ""
-
-
 def restore_erasure_requests(changes: Sequence[RowChange]) -> None:
     """Restore requests to what the journal gives (manage.py rebuild)."""
     write_row_changes(ErasureRequest, changes)
@@ -411,8 +407,6 @@ def release_legal_hold(hold: int, project: Project, by: User) -> None:
 
 def _refuse_held_person(person: User) -> None:
     """Raise ChangeRefused if a hold names the person: a hold wins."""
-    from erasure.recorded_holds import HoldNotRecorded, load_recorded_holds
-
     try:
         holds = load_recorded_holds(None)
     except HoldNotRecorded as fault:

@@ -8,7 +8,6 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from accounts.models import Project
-from erasure.erasure_requests import digest_hold_words
 from erasure.models import LegalHold
 from journal import entries
 from journal.models import Entry
@@ -18,6 +17,11 @@ _FIND_WHO: Final = (
     "Nothing was erased. Find who changed the row, then run `manage.py rebuild --check`, or set the"
     " hold again and release the former one."
 )
+
+
+def digest_hold_words(words: Sequence[str]) -> str:
+    """Return what an entry says of the words of a hold; empty for a held session."""
+    return entries.keyed_digest("hold", *words) if words else ""
 
 
 class HoldNotRecorded(Exception):

@@ -22,7 +22,7 @@ from approvals.models import (
     Vote,
 )
 from db.ids import new_uuid7
-from erasure import erasure_requests
+from erasure import recorded_holds
 from erasure.models import ErasureRequest, LegalHold
 from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
@@ -281,7 +281,7 @@ def _legal_hold(row: Row) -> None:
         row.project_id,
         "erasure.hold_set",
         None,
-        {"subject": row.kind, "words": erasure_requests.digest_hold_words(row.words)},
+        {"subject": row.kind, "words": recorded_holds.digest_hold_words(row.words)},
         actor=ensure_pseudonym(row.set_by),
         session=row.session_id,
     )

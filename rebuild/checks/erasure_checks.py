@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from db.yaml_reader import DocumentError
-from erasure import erasure_requests
+from erasure import erasure_requests, recorded_holds
 from erasure.models import ErasureRequest, LegalHold
 from erasure.word_match import digest_word
 from journal.entries import keyed_digest
@@ -143,7 +143,7 @@ def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
             released_at_us = released_at_us or end.received_us  # a moment after its entry
         if end is None and "words" not in entry.facts:
             unknown["words"] = EARLIER_VERSION
-        elif end is None and entry.facts["words"] != erasure_requests.digest_hold_words(words):
+        elif end is None and entry.facts["words"] != recorded_holds.digest_hold_words(words):
             words = UNKNOWN_WORDS  # the entry has their digest only
         values = {
             "project_id": batch.project,

@@ -122,7 +122,11 @@ def test_csv_has_the_columns_of_the_search_and_when_effects_ran(
     assert "You have 1 unfinished exports" in refused.content.decode()
     assert re.search(r'name="cols"\s+value="effect,tool"', refused.content.decode())
     assert exports.run_exports() == 1
-    assert read_csv(exports.export_path(export).read_bytes())[0].keys() == {"effect", "tool", "proof"}
+    assert read_csv(exports.export_path(export).read_bytes())[0].keys() == {
+        "effect",
+        "tool",
+        "proof",
+    }
 
 
 def test_as_of_a_moment_nothing_ran_later(
