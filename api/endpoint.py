@@ -32,8 +32,7 @@ from db.clock import now_us
 from journal.entries import Lane, Origin, RepeatedKey
 from ledger.store.writer import LostRace
 from sessions import heartbeats
-from sessions.fencing import LeaseTakenConcurrently
-from sessions.writers import WriterNotAllowed
+from sessions.writers import LeaseTakenConcurrently, WriterNotAllowed
 
 log = structlog.get_logger("gatebook.api")
 

@@ -8,9 +8,9 @@ from api.reply import Reply
 from api.serializers.leases import lease_to_json
 from journal import entries
 from journal.entries import Origin, RepeatedKey
-from sessions import fencing, lease_queries
-from sessions.fencing import StaleEpoch
+from sessions import lease_queries, writers
 from sessions.models import Lease
+from sessions.writers import StaleEpoch
 
 
 def check_lease_epoch(
@@ -20,12 +20,12 @@ def check_lease_epoch(
 
     The session's row must be locked. Raises RepeatedKey if the command ran before, under any epoch.
     """
-    stale = fencing.check_epoch(origin.project, session, origin.lease_epoch, task)
+    stale = writers.check_epoch(origin.project, session, origin.lease_epoch, task)
     if stale is None:
         return None
     if entries.compare_with_stored(origin.draft(kind), origin.received_us) is not None:
         raise RepeatedKey
-    fencing.record_fenced_command(origin, session, stale, kind=kind, subject=task)
+    writers.record_fenced_command(origin, session, stale, kind=kind, subject=task)
     return build_lease_lost(load_fencing_lease(origin.project, session, task), stale)
 
 
@@ -33,7 +33,7 @@ def build_lease_lost(lease: Lease | None, stale: StaleEpoch | None = None, **mor
     """Build a 409 LEASE_LOST with the current lease."""
     body = (
         Problem(
-            409, "LEASE_LOST", fencing.LEASE_LOST_TEXT if stale is None else stale.sentence
+            409, "LEASE_LOST", writers.LEASE_LOST_TEXT if stale is None else stale.sentence
         ).as_dict()
         | more
     )
@@ -42,8 +42,8 @@ def build_lease_lost(lease: Lease | None, stale: StaleEpoch | None = None, **mor
 
 def load_fencing_lease(project: UUID, session: UUID, task: UUID | None = None) -> Lease | None:
     """Return the lease that fences writes in a session or about one of its tasks."""
-    lease_ids = [fencing.derive_lease_id(project, "session", str(session))]
+    lease_ids = [writers.derive_lease_id(project, "session", str(session))]
     if task is not None:
-        lease_ids.append(fencing.derive_lease_id(project, "task", str(task)))
+        lease_ids.append(writers.derive_lease_id(project, "task", str(task)))
     leases = {lease.kind: lease for lease in lease_queries.query_leases().filter(id__in=lease_ids)}
     return leases.get("task") or leases.get("session")

@@ -8,8 +8,7 @@ from api.problems import Problem
 from api.reply import Reply
 from api.serializers.leases import lease_to_json
 from journal import entries
-from sessions.fencing import HELD_BY_ANOTHER_TEXT
-from sessions.writers import WriterNotAllowed, WriterStatus
+from sessions.writers import HELD_BY_ANOTHER_TEXT, WriterNotAllowed, WriterStatus
 
 OTHER_AGENT_TEXT: Final = (
     "This session belongs to another agent. Leave the work to that agent, or ask an administrator"

@@ -42,8 +42,8 @@ from ledger.refusals import Refusal
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import evaluate
 from ledger.verdicts.evaluate import Evaluation
-from sessions import fencing, heartbeats, sessions, writers
-from sessions.fencing import StaleEpoch
+from sessions import heartbeats, sessions, writers
+from sessions.writers import StaleEpoch
 
 WITHDRAWN: Final = Grant("none", "revoked")
 
@@ -183,7 +183,7 @@ def load_dispatch_context(origin: Origin, request: DispatchRequest) -> DispatchC
         origin.agent,
         request.compute_digest(row.tool),
         command,
-        fencing.compare_epoch(origin.lease_epoch, command.fence, needed=command.leased),
+        writers.compare_epoch(origin.lease_epoch, command.fence, needed=command.leased),
         command.has_stops and _is_stopped(origin, row),
     )
 
@@ -216,7 +216,7 @@ def _write_dispatch_refusal(
     if refusal is refusals.INTENT_CHANGED:
         commands.record_refusal(origin, row, refusal.code)
     elif context.stale_lease is not None:
-        fencing.record_fenced_command(
+        writers.record_fenced_command(
             origin, row.session_id, context.stale_lease, kind="effect.dispatched", effect=row.id
         )
     return CommandResult(row, 409, refusal)

@@ -23,7 +23,7 @@ from ledger.permissions import Grant
 from ledger.refusals import Refusal
 from ledger.states import MOVED_PERMISSIONS
 from ledger.store.effect_rows import EffectRow
-from sessions import fencing, writers
+from sessions import writers
 
 
 def supersede_with_gates(origin: Origin, effect: UUID) -> CommandResult:
@@ -40,11 +40,11 @@ def supersede_with_gates(origin: Origin, effect: UUID) -> CommandResult:
     refusal = commands.find_supersede_refusal(row, origin.received_us)
     if refusal is not None:
         return CommandResult(row, 409, refusal)
-    stale_lease = fencing.check_epoch(
+    stale_lease = writers.check_epoch(
         origin.project, row.session_id, origin.lease_epoch, row.task_id
     )
     if stale_lease is not None:
-        fencing.record_fenced_command(
+        writers.record_fenced_command(
             origin, row.session_id, stale_lease, kind="effect.superseded", effect=row.id
         )
         return CommandResult(row, 409, Refusal("LEASE_LOST", stale_lease.sentence))

@@ -32,9 +32,9 @@ from ledger.refusals import Refusal
 from ledger.store.effect_rows import EffectRow
 from ledger.store.reader import load_attempts
 from ledger.verdicts import verdict_inputs
-from sessions import capacity, fencing, heartbeats, writers
+from sessions import capacity, heartbeats, writers
 from sessions.capacity import PlansThrottled
-from sessions.fencing import StaleEpoch
+from sessions.writers import StaleEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def load_plan_context(origin: Origin, plan: Plan) -> PlanContext:
     return PlanContext(
         command,
         effect,
-        fencing.compare_epoch(origin.lease_epoch, command.fence, needed=command.leased),
+        writers.compare_epoch(origin.lease_epoch, command.fence, needed=command.leased),
         command.has_stops and ledger_stops.find_stop(origin.project, *scope) is not None,
         pause,
     )
@@ -153,7 +153,7 @@ def _write_plan_refusal(
     if isinstance(refusal, Exception):
         raise refusal
     if context.stale_lease is not None:
-        fencing.record_fenced_command(
+        writers.record_fenced_command(
             origin, plan.session, context.stale_lease, kind="effect.planned"
         )
     row = context.effect.row

@@ -28,9 +28,8 @@ from ledger.store import reader, writer
 from ledger.store.effect_rows import AttemptRow, EffectRow, row_columns, vendor_id
 from ledger.store.reader import load_attempts
 from ledger.verdicts import evaluate, verdict_inputs
-from sessions import fencing, heartbeats, writers
-from sessions.fencing import StaleEpoch
-from sessions.writers import WriterStatus
+from sessions import heartbeats, writers
+from sessions.writers import StaleEpoch, WriterStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +303,7 @@ def _answer_attempt(
     position = _append(origin, kind, row, attempt, facts)
     apply_fact(row, attempts, make_fact(origin, kind, position, attempt, values))
     if stale is not None:
-        rejection = fencing.build_fenced_entry(
+        rejection = writers.build_fenced_entry(
             origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind
         )
         entries.append_entries([rejection], origin.received_us)
@@ -438,7 +437,7 @@ def find_lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> 
     Raises WriterNotAllowed for the attempt of another agent.
     """
     standing = writers.load_writer_status(origin, row.session_id, row.task_id, planning_agent(row))
-    stale = fencing.find_outdated_epoch(
+    stale = writers.find_outdated_epoch(
         origin.project, row.session_id, origin.lease_epoch, row.task_id
     )
     if standing is WriterStatus.SPEAKS and stale is None:
@@ -455,7 +454,7 @@ def find_lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> 
     if stale is None and standing is WriterStatus.LEASE_LOST:
         stale = StaleEpoch(
             origin.lease_epoch,
-            fencing.load_latest_epoch(origin.project, row.session_id, row.task_id) or 0,
+            writers.load_latest_epoch(origin.project, row.session_id, row.task_id) or 0,
         )
     return stale
 

@@ -8,7 +8,7 @@ from journal.entries import AppendStatus, Origin, RepeatedKey
 from ledger import circuit_breakers, commands, refusals
 from ledger.commands import CommandResult
 from ledger.fold import effect_state
-from sessions import fencing
+from sessions import writers
 
 
 def probe_facts(
@@ -68,7 +68,7 @@ def record_probe(
                 row, attempts[attempt], went_well=True, now_us=origin.received_us
             )
         if stale is not None:
-            rejection = fencing.build_fenced_entry(
+            rejection = writers.build_fenced_entry(
                 origin,
                 row.session_id,
                 stale,

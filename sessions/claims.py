@@ -24,9 +24,9 @@ from journal import entries
 from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.models import Entry
 from sessions import lease_queries, leases
-from sessions.fencing import NO_ID
 from sessions.lease_queries import LeaseHeld, LeaseLost
 from sessions.models import ENDED, Handoff, Lease, Session, Task
+from sessions.writers import NO_ID
 
 # Of concurrent claims all but one find a candidate taken, and try the next.
 _TRIES: Final = 50

@@ -17,9 +17,9 @@ from db.raw_sql import vendor_id
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, Draft
 from sessions import leases
-from sessions.fencing import LeaseTakenConcurrently
 from sessions.lease_queries import AppliedHeartbeat, Heartbeat
 from sessions.models import HeartbeatMinute, Lease
+from sessions.writers import LeaseTakenConcurrently
 
 # Facts that count as progress, besides new progress tokens and changes of effects.
 PROGRESS_KINDS: Final = frozenset(

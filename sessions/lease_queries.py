@@ -7,8 +7,8 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 
 from db.fields import DatabaseNow
-from sessions.fencing import derive_lease_id
 from sessions.models import Lease, Task
+from sessions.writers import derive_lease_id
 
 US: Final = 1_000_000
 DEFAULT_TTL_S: Final = 60

@@ -23,7 +23,6 @@ from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, AppendResult, AppendStatus, Draft, Origin, RepeatedKey
 from sessions import sessions
-from sessions.fencing import NO_ID, LeaseTakenConcurrently
 from sessions.lease_queries import (
     DEAD_AFTER_TTLS,
     DEFAULT_TTL_S,
@@ -39,6 +38,7 @@ from sessions.lease_queries import (
     query_leases,
 )
 from sessions.models import Lease
+from sessions.writers import NO_ID, LeaseTakenConcurrently
 
 
 def acquire_or_renew_lease(

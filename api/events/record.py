@@ -28,7 +28,6 @@ from ledger.store.writer import LostRace
 from recovery import detectors
 from sessions import (
     artifacts,
-    fencing,
     field_history,
     heartbeats,
     items,
@@ -38,9 +37,8 @@ from sessions import (
     tasks,
     writers,
 )
-from sessions.fencing import StaleEpoch
 from sessions.models import Lease
-from sessions.writers import WriterStatus
+from sessions.writers import StaleEpoch, WriterStatus
 
 Result = dict[str, Any]  # of one item, as the response has it
 # The session that each reference names, and its key unless the reference is the id of a stored one.
@@ -367,7 +365,7 @@ def record_fencing_and_progress(
         if epoch is not None and sent_epoch is not None and sent_epoch < epoch:
             stale = StaleEpoch(sent_epoch, epoch)
             drafts.append(
-                fencing.build_fenced_entry(
+                writers.build_fenced_entry(
                     origin,
                     session,
                     stale,

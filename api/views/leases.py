@@ -20,10 +20,9 @@ from api.schemas import leases
 from api.serializers.leases import lease_to_json
 from api.writer_refusals import SESSION_ENDED_TEXT
 from journal.entries import Origin
-from sessions import fencing, lease_queries, lookup, sessions, writers
 from sessions import heartbeats as sessions_heartbeats
+from sessions import lease_queries, lookup, sessions, writers
 from sessions import leases as sessions_leases
-from sessions.fencing import StaleEpoch
 from sessions.lease_queries import (
     LEASE_STATES,
     Heartbeat,
@@ -32,7 +31,7 @@ from sessions.lease_queries import (
     LeaseSubject,
 )
 from sessions.models import ENDED, LEASE_KINDS, Session, Task
-from sessions.writers import WriterStatus
+from sessions.writers import StaleEpoch, WriterStatus
 
 
 @post_command(leases.AcquireLease, "lease.acquired")
@@ -196,7 +195,7 @@ def _refuse_stale(call: Call, origin: Origin, lease: UUID, epoch: int, kind: str
         current = lease_queries.load_lease(call.project, lease)
     except LookupError:
         raise build_not_found("lease") from None
-    fencing.record_fenced_command(
+    writers.record_fenced_command(
         origin, current.session_id, StaleEpoch(epoch, current.epoch), kind=kind, subject=lease
     )
     return lease_conflicts.build_lease_lost(current)

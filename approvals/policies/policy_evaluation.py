@@ -35,7 +35,7 @@ from ledger.models import Effect
 from ledger.states import REVERSIBILITIES
 from ledger.store.effect_rows import EffectRow, to_uuid, vendor_id
 from ledger.tools import cache
-from sessions import fencing
+from sessions import writers
 from sessions.models import ENDED, Session
 from shell.command_effects import UNPARSED_TOOL
 
@@ -53,7 +53,7 @@ _CONTEXT_SQL: Final = (
     " EXISTS (SELECT 1 FROM agent_sessions_capacity WHERE agent_id = %s AND paced_until_us > %s),"
     " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us"
     " IS NOT NULL),"
-    f" {fencing.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s), EXISTS"
+    f" {writers.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s), EXISTS"
     f" ({same_calls.UNKNOWN_CALLS_SQL})"
     " FROM (SELECT 1) AS one"
     " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
@@ -195,7 +195,7 @@ def load_command_context(
         now_us,
         project_id,
         tool,
-        *fencing.fence_parameters(project, session or _NIL_UUID, task),
+        *writers.fence_parameters(project, session or _NIL_UUID, task),
         session_id,
         project_id,
         intent,

@@ -28,7 +28,7 @@ from ledger.permissions import Grant
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts.evaluate import Evaluation, UncertainAttempt
 from ledger.verdicts.table import Verdict, VerdictInput
-from sessions.fencing import StaleEpoch
+from sessions.writers import StaleEpoch
 from tests.approvals.test_plan_decisions import evaluation
 
 pytestmark = pytest.mark.once

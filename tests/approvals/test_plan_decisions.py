@@ -28,7 +28,7 @@ from ledger.commands import Plan, PlannedEffect
 from ledger.permissions import Grant
 from ledger.refusals import KEY_REUSED, SESSION_ENDED_REFUSAL, STOPPED_REFUSAL
 from ledger.store.effect_rows import EffectRow
-from sessions.fencing import LEASE_LOST_TEXT, StaleEpoch
+from sessions.writers import LEASE_LOST_TEXT, StaleEpoch
 
 pytestmark = pytest.mark.once
 NOW: Final = 1_000_000_000_000_000
