@@ -2,13 +2,15 @@
 
 State is a pure function of marks. A fact only sets marks, and each mark keeps the fact with the
 smallest order key, regardless of arrival (of acknowledgements: the smallest of those that know the
-outcome). So the same facts give the same state in every order of delivery, however often they are
-repeated; only the columns of `DELIVERY_COLUMNS` depend on delivery. Commands (after their
-compare-and-set), evidence and as-of views all use this module.
+outcome). Of the policy results of several plans, `resolve_policy_result` keeps one. So the same
+facts give the same state in every order of delivery, however often they are repeated; only the
+columns of `DELIVERY_COLUMNS` depend on delivery. Commands (after their compare-and-set), evidence
+and as-of views all use this module.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -19,7 +21,6 @@ from journal.order_keys import (
     is_earlier_mark,
     is_resolution_mark,
 )
-from ledger.fold import policy_result
 from ledger.states import MOVED_PERMISSIONS, OUTCOME_OF_REASON
 from ledger.store.effect_rows import AttemptRow, EffectRow
 
@@ -144,10 +145,10 @@ def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> 
     is_command, wins = fact.lane == "command", is_earlier_mark(fact.mark, effect.planned_mark)
     columns, is_replan_by_command = fact.values, False
     if effect.planned_mark:
-        policy_outcome = policy_result.resolve_policy_result(
+        policy_outcome = resolve_policy_result(
             effect, fact.values, wins=wins, by_command=is_command
         )
-        if not wins and policy_outcome == policy_result.policy_result_of_effect(effect):
+        if not wins and policy_outcome == policy_result_of_effect(effect):
             return
         archive_replaced_plan(effect, plan_values(effect), fact.position)
         # Values of the losing plan must not fill gaps of the winning one, except the policy result.
@@ -173,6 +174,60 @@ def _planned(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> 
         _apply_observation(
             effect, attempts, classify_observation("none", False, effect.enforced_outcome)
         )
+
+
+_STRICTNESS: Final = {"ask": 1, "deny": 2}
+
+
+class PolicyResult(NamedTuple):
+    """The policy columns of a plan; the defaults apply where no policy was evaluated."""
+
+    policy_outcome: str = ""
+    policy_rule: str = ""
+    policy_tool_class: str = ""
+    policy_enforced: bool = False
+    policy_parts_digest: str = ""
+
+    @property
+    def strictness(self) -> int:
+        """How restrictive the policy's outcome is; 0 if it was not enforced."""
+        return _STRICTNESS.get(self.policy_outcome, 0) if self.policy_enforced else 0
+
+
+def policy_result_of_effect(effect: EffectRow) -> PolicyResult:
+    """Return the current policy result of an effect."""
+    return PolicyResult(
+        effect.policy_outcome,
+        effect.policy_rule,
+        effect.policy_tool_class,
+        effect.policy_enforced,
+        effect.policy_parts_digest,
+    )
+
+
+def policy_result_of_plan(plan: Mapping[str, Any]) -> PolicyResult:
+    """Return the policy result in the columns of one plan."""
+    return PolicyResult(**{name: plan[name] for name in PolicyResult._fields if name in plan})
+
+
+def resolve_policy_result(
+    effect: EffectRow, plan: Mapping[str, Any], *, wins: bool, by_command: bool
+) -> PolicyResult:
+    """Return the policy result after another `plan`, which `wins` or loses.
+
+    A command was decided for what it requested, so reports never change its result. Which of
+    several reported plans ran is unknown, so the strictest result counts, whatever their order.
+    """
+    reported, current = policy_result_of_plan(plan), policy_result_of_effect(effect)
+    if by_command:
+        return reported if wins else current
+    if is_command_mark(effect.planned_mark):
+        return current
+    if reported.strictness != current.strictness:
+        return max(reported, current, key=attrgetter("strictness"))
+    if reported.strictness:
+        return min(reported, current)  # of two equally strict rules always the same
+    return reported if wins else current
 
 
 # What the journal keeps of a replaced plan: ids, enums and numbers, by column. Its texts are in its
@@ -266,10 +321,10 @@ def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
 def _may_change_policy_result(effect: EffectRow, plan: Fact) -> bool:
     if is_earlier_mark(plan.mark, effect.planned_mark):
         return True
-    policy_outcome = policy_result.resolve_policy_result(
+    policy_outcome = resolve_policy_result(
         effect, plan.values, wins=False, by_command=plan.lane == "command"
     )
-    return policy_outcome != policy_result.policy_result_of_effect(effect)
+    return policy_outcome != policy_result_of_effect(effect)
 
 
 def _attempt_of_fact(effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> AttemptRow:

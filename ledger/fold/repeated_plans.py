@@ -14,7 +14,7 @@ from django.db.models import F
 from db import long_numbers
 from journal.models import Entry
 from journal.order_keys import is_command_mark
-from ledger.fold import policy_result
+from ledger.fold import effect_state
 from ledger.fold.effect_state import Fact
 from ledger.store.effect_rows import EffectRow
 
@@ -51,11 +51,11 @@ def find_repeated_plans(
 
 def _differ_in_result(row: EffectRow | None, plans: Sequence[Fact]) -> bool:
     """True if the order of `plans` matters; next to a command's plan it does not."""
-    outcomes = {policy_result.policy_result_of_plan(fact.values) for fact in plans}
+    outcomes = {effect_state.policy_result_of_plan(fact.values) for fact in plans}
     if plans and row is not None and row.planned_mark:
         if is_command_mark(row.planned_mark):
             return False
-        outcomes.add(policy_result.policy_result_of_effect(row))
+        outcomes.add(effect_state.policy_result_of_effect(row))
     return len(outcomes) > 1
 
 

@@ -17,7 +17,7 @@ from db.clock import now_us
 from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
 from journal.entries import Draft
-from ledger.fold import compensation, effect_state, policy_result, repeated_plans, stop_violations
+from ledger.fold import compensation, effect_state, repeated_plans, stop_violations
 from ledger.fold.effect_state import Fact
 from ledger.models import Attempt, Effect
 from ledger.store.effect_rows import (
@@ -238,7 +238,7 @@ def fold_facts(
         violations = names[identity] = []
         for fact in sorted(effect_facts, key=is_not_plan):
             if fact.position in repeated:
-                fact.values |= policy_result.policy_result_of_effect(row)._asdict()
+                fact.values |= effect_state.policy_result_of_effect(row)._asdict()
             violations += effect_state.fold_fact(row, numbered, fact)
             violations += check_claimed_class(row, fact)
     return names
