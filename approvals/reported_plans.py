@@ -21,7 +21,7 @@ class ReportedPlanBatch:
     """The plans of one batch, evaluated in their order of arrival.
 
     Every plan is evaluated, also a repeated one: whether it counts is decided with its effect
-    (ledger/fold/repeated_plans.py).
+    (ledger/store/writer.py).
     """
 
     def __init__(

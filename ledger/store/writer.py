@@ -6,18 +6,21 @@ The commands (ledger/commands.py) write through this module.
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
 from django.db import connection
+from django.db.models import F
 
-from db import raw_sql
+from db import long_numbers, raw_sql
 from db.clock import now_us
 from db.row_changes import RowChange, write_row_changes
 from journal import entries, outbox
 from journal.entries import Draft
-from ledger.fold import compensation, effect_state, repeated_plans, stop_violations
+from journal.models import Entry
+from journal.order_keys import is_command_mark
+from ledger.fold import compensation, effect_state, stop_violations
 from ledger.fold.effect_state import Fact
 from ledger.models import Attempt, Effect
 from ledger.store.effect_rows import (
@@ -152,15 +155,13 @@ class LostRace(Exception):
 def apply_effect_facts(facts: Sequence[EffectFact]) -> dict[UUID, EffectRow]:
     """Apply journalled facts to their effects; return these by id.
 
-    Reads the bodies of plans if plans of one effect have different policy results
-    (ledger/fold/repeated_plans.py). Must run inside a transaction. Raises LostRace when another
-    writer stored a new effect first: the endpoint then retries the whole transaction, so nothing is
-    lost.
+    Must run inside a transaction. Raises LostRace when another writer stored a new effect first:
+    the endpoint then retries the whole transaction, so nothing is lost.
     """
     by_effect = _group_by_effect(facts)
     rows = lock_effects(by_effect)
     attempts = load_relevant_attempts(rows, by_effect)
-    repeated = repeated_plans.find_repeated_plans(rows, by_effect)
+    repeated = _find_repeated_plans(rows, by_effect)
     compensations = compensation.compensation_effects(rows, attempts)
     for report in facts:
         if report.effect not in rows:
@@ -186,6 +187,71 @@ def apply_effect_facts(facts: Sequence[EffectFact]) -> dict[UUID, EffectRow]:
     )
     record_violations(all_violations, now_us())
     return rows
+
+
+def _find_repeated_plans(
+    rows: Mapping[UUID, EffectRow], facts_by_effect: Mapping[UUID, Sequence[Fact]]
+) -> set[int]:
+    """Return the positions of plans that repeat an earlier plan of their effect.
+
+    Such a plan keeps the first policy result. `rows` are the stored effects. No query where all
+    plans of each effect, including the stored one, have the same policy result; elsewhere bodies
+    are read, because rules see free text. Imported plans have no live result to repeat, and the
+    content of erased ones is unknown.
+    """
+    plans_by_effect = {}
+    for effect, facts in facts_by_effect.items():
+        row = rows.get(effect)
+        has_plan = row is not None and bool(row.planned_mark)
+        if has_plan or len(facts) > 1:
+            plans = [fact for fact in facts if fact.kind == "effect.planned" and not fact.imports]
+            if len(plans) + has_plan > 1 and _differ_in_result(row, plans):
+                plans_by_effect[effect] = plans
+    if not plans_by_effect:
+        return set()
+    first_positions = _first_positions(plans_by_effect)
+    now = {
+        fact.position for plans_of_effect in plans_by_effect.values() for fact in plans_of_effect
+    }
+    return {
+        position
+        for position, earliest in first_positions.items()
+        if position in now and position > earliest
+    }
+
+
+def _differ_in_result(row: EffectRow | None, plans: Sequence[Fact]) -> bool:
+    """True if the order of `plans` matters; next to a command's plan it does not."""
+    outcomes = {effect_state.policy_result_of_plan(fact.values) for fact in plans}
+    if plans and row is not None and row.planned_mark:
+        if is_command_mark(row.planned_mark):
+            return False
+        outcomes.add(effect_state.policy_result_of_effect(row))
+    return len(outcomes) > 1
+
+
+def _first_positions(effects: Iterable[UUID]) -> dict[int, int]:
+    """Map each reported plan's position to the position of the first identical plan."""
+    plans = Entry.objects.filter(effect__in=list(effects), kind="effect.planned", lane="evidence")
+    rows = plans.annotate(text=F("body__text")).order_by("position")
+    first: dict[tuple[UUID | None, str, bytes], int] = {}
+    earliest = {}
+    for effect, position, source, facts, text in rows.values_list(
+        "effect", "position", "source", "facts", "text"
+    ):
+        if text is not None and not orjson.loads(facts).get("imported"):
+            earliest[position] = first.setdefault(
+                (effect, source, _policy_evaluation(long_numbers.parse_json(text))), position
+            )
+    return earliest
+
+
+def _policy_evaluation(body: Mapping[str, Any]) -> bytes:
+    """Return a plan's policy inputs in canonical form, with empty values left out."""
+    target = {name: value for name, value in (body.get("target") or {}).items() if value}
+    return long_numbers.to_json_bytes(
+        [body.get("tool"), body.get("arguments") or {}, target], orjson.OPT_SORT_KEYS
+    )
 
 
 def record_named_effects(
