@@ -9,7 +9,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 
 from accounts.models import Repository
-from api.events.schemas import EVENT_SCHEMAS
+from api.events.parse import EVENT_SCHEMAS
 from api.schemas.core import OtherFact
 from investigation.history.past_entries import PastEntry
 from journal.models import Entry

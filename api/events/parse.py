@@ -1,21 +1,28 @@
 """Parses the items of a batch by the schema of their kind."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from api.endpoint import Call, convert_to_struct
-from api.events.schemas import EVENT_SCHEMAS
 from api.plan_columns import build_plan_columns, compute_intent_digest, resolve_effect_key
 from api.problems import Problem, check_meta
 from api.redaction import redact
 from api.redaction.patterns import Hints
-from api.schemas import core
+from api.schemas import core, working_state
 from api.strictjson.canonical_json import to_canonical_text
 from api.strictjson.parser import ItemFault, Parsed
 from journal.entries import Origin
 from ledger.fold import effect_state
 from sessions.writers import WriterStatus
+
+# The schema of each kind of reported fact.
+EVENT_SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
+    **core.REPORTED,
+    **working_state.REPORTED,
+}
 
 
 class BatchItem(NamedTuple):

@@ -9,7 +9,7 @@ from django.conf import settings
 from api import endpoint as api_endpoint
 from api import idempotency, path_converters
 from api.events import cloudevents
-from api.events.schemas import EVENT_SCHEMAS
+from api.events.parse import EVENT_SCHEMAS
 from api.openapi import foreign_formats, leases, responses, resume, verdicts, working_state
 from api.openapi.operation import Endpoint
 from api.schemas import core

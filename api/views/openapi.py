@@ -8,7 +8,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.access import MemberRequest, member_required
 from api.endpoint import build_json_response, handle_errors
-from api.events.schemas import EVENT_SCHEMAS
+from api.events.parse import EVENT_SCHEMAS
 from api.openapi.document import (
     ENDPOINTS,
     ERROR_DESCRIPTIONS,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.events.schemas import EVENT_SCHEMAS
+from api.events.parse import EVENT_SCHEMAS
 from api.openapi.document import ENDPOINTS
 from journal.models import Entry
 from ledger.models import Effect

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from api.endpoint import convert_to_struct
-from api.events.schemas import EVENT_SCHEMAS
+from api.events.parse import EVENT_SCHEMAS
 from api.problems import Problem
 from api.schemas import core
 
