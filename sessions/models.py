@@ -78,7 +78,7 @@ class Session(models.Model):
     ended_at_us = models.BigIntegerField(null=True)  # producer's clock
     started_mark = models.CharField(max_length=260, default="", blank=True)
     status_mark = models.CharField(max_length=260, default="", blank=True)
-    # The field history: see sessions/field_history.py.
+    # The field history: see sessions/sessions.py.
     field_history = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)
     fence = models.BigIntegerField(null=True)  # lowest epoch that may write; null: never leased
     # From when rules S1 and S7 apply; null while leased, or where no worker is expected.

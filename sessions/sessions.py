@@ -1,6 +1,7 @@
 """The one writer of Session: open, touch and end sessions, and apply facts.
 
-Facts arrive as commands or as reports (evidence); the row is folded from both.
+Facts arrive as commands or as reports (evidence); the row is folded from both. Order keys decide
+which start, status and end count, and in `Session.field_history` which title, cursor and links.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from db.text import to_column_text
 from journal import entries, sent_meta
 from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.order_keys import is_command_mark, is_earlier_mark
-from sessions import field_history, lookup, writers
+from sessions import lookup, writers
 from sessions.models import ENDED, Session
 from sessions.writers import WriterStatus
 
@@ -35,9 +36,18 @@ _STATUS_OF_KIND: Final = {
     "session.suspended": "suspended",
 }
 # `checkpoint.written` is one of them: a checkpoint also sets the cursor of its session.
-SESSION_FACT_KINDS: Final = frozenset(
-    {"session.started", "session.ended", *_STATUS_OF_KIND, *field_history.FIELD_CHANGE_KINDS}
+FIELD_CHANGE_KINDS: Final = frozenset(
+    {"session.changed", "session.branched", "session.merged", "checkpoint.written"}
 )
+SESSION_FACT_KINDS: Final = frozenset(
+    {"session.started", "session.ended", *_STATUS_OF_KIND, *FIELD_CHANGE_KINDS}
+)
+# The order keys of these fields are in `Session.field_history`, with the value that counts: of
+# `LATEST_WINS_FIELDS` the latest, of `FIRST_WINS_FIELDS` the first. Once the title was changed,
+# `first_title` there is the title that the opening gave.
+LATEST_WINS_FIELDS: Final = ("title", "cursor", "merge_into", "merge_intent")
+FIRST_WINS_FIELDS: Final = ("branched_from", "merged_into")
+_LINKS: Final = ("merge_into", "branched_from", "merged_into")  # named by reference, kept by id
 
 
 class UnknownOwner(Exception):
@@ -460,8 +470,8 @@ def fold_session_fact(
     final. `meant` maps each reference to the session that it names.
     """
     mark, latest = fact.origin.mark, fact.origin.latest_mark(fact.position)
-    opened_as = field_history.first_session_title(row)
-    field_history.fold_field_fact(row, fact, meant)
+    opened_as = first_session_title(row)
+    fold_field_fact(row, fact, meant)
     status = (
         fact.values.get("status")
         if fact.kind == "session.changed"
@@ -489,10 +499,66 @@ def fold_session_fact(
     elif status and row.status not in ENDED and latest > row.status_mark:
         row.status, row.status_mark = status, latest
         row.waiting_on = fact.values.get("waiting_on") or ""
-    field_history.set_session_fields(row, opened_as)
+    set_session_fields(row, opened_as)
 
 
 _DEFAULTS: Final[dict[str, Any]] = {"title": "", "branch": "", "mode": "reported", "labels": {}}
+
+
+def collect_session_references(values: Mapping[str, Any]) -> set[str]:
+    """Return the other sessions, by id or key, that a session's fact names."""
+    return {values[name] for name in ("parent", *_LINKS, "into") if values.get(name)}
+
+
+def fold_field_fact(row: Session, fact: SessionFact, meant: Mapping[str, UUID | None]) -> None:
+    """Fold one fact into a session's field history. Pure.
+
+    `meant` maps each reference to the session that it names.
+    """
+    values = dict(fact.values)
+    if fact.kind == "session.merged":
+        values = {"merged_into": values["into"]}
+    elif fact.kind == "session.started":
+        values = {"branched_from": values.get("branched_from")}
+    elif fact.kind == "checkpoint.written":
+        values = {"cursor": values.get("cursor")}
+    for name in (*LATEST_WINS_FIELDS, *FIRST_WINS_FIELDS):
+        value = values.get(name)
+        if value is None:
+            continue
+        if name in _LINKS:
+            link = meant.get(value)
+            value = None if link is None or link == row.id else str(link)
+            if value is None:
+                continue
+        entry = row.field_history.get(name)
+        latest = fact.origin.latest_mark(fact.position)
+        if name in LATEST_WINS_FIELDS and (entry is None or latest > entry[0]):
+            row.field_history[name] = [latest, to_column_text(value)]
+        elif name in FIRST_WINS_FIELDS and is_earlier_mark(
+            fact.origin.mark, entry[0] if entry else ""
+        ):
+            row.field_history[name] = [fact.origin.mark, value]
+
+
+def set_session_fields(row: Session, opened_as: str) -> None:
+    """Set the columns from the field history. `opened_as` is the title of the opening."""
+    if "title" in row.field_history:
+        row.field_history["first_title"] = opened_as
+    for name in (*LATEST_WINS_FIELDS, *FIRST_WINS_FIELDS):
+        if name in row.field_history:
+            value = row.field_history[name][1]
+            setattr(
+                row,
+                f"{name}_id" if name in _LINKS else name,
+                UUID(value) if name in _LINKS else value,
+            )
+
+
+def first_session_title(row: Session) -> str:
+    """Return the title that the opening gave."""
+    return str(row.field_history.get("first_title", row.title))
+
 
 MAX_ANCESTORS: Final = 100  # sessions whose requester is read
 
@@ -524,7 +590,7 @@ def matches_opening(
     """
     repository = row.repository.name if row.repository else None
     stored = {"repository": repository, "branch": row.branch, "mode": row.mode}
-    stored["title"] = field_history.first_session_title(row)
+    stored["title"] = first_session_title(row)
     for name, person in (("owner", row.owner), ("on_behalf_of", row.on_behalf_of)):
         stored[name] = person.get_username() if person is not None else None
     sent = {**values, "title": to_column_text(values.get("title") or "")}

@@ -28,7 +28,6 @@ from ledger.store.writer import LostRace
 from recovery import detectors
 from sessions import (
     artifacts,
-    field_history,
     heartbeats,
     items,
     leases,
@@ -156,7 +155,7 @@ def _get_linked_sessions(item: BatchItem) -> set[str]:
     """Return references to other sessions in an item, by id or key."""
     if item.envelope.kind not in sessions.SESSION_FACT_KINDS:
         return set()
-    return field_history.collect_session_references(item.field_values)
+    return sessions.collect_session_references(item.field_values)
 
 
 def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:

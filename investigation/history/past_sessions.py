@@ -20,10 +20,10 @@ from journal.entries import Origin
 from journal.models import Entry
 from journal.order_keys import SEPARATOR, is_command_mark, is_earlier_mark, make_latest_key
 from ledger.models import Effect
-from sessions import field_history
 from sessions import sessions as sessions_sessions
 from sessions.lookup import resolve_session_references
 from sessions.models import ENDED, Session
+from sessions.sessions import SessionFact
 
 _STATUS_OF_KIND: Final = {
     "session.waiting": "waiting",
@@ -31,7 +31,7 @@ _STATUS_OF_KIND: Final = {
     "session.suspended": "suspended",
 }
 _RELATED: Final = ("agent", "owner", "on_behalf_of", "repository", "parent")
-_NAMING: Final = ("session.started", *field_history.FIELD_CHANGE_KINDS)
+_NAMING: Final = ("session.started", *sessions_sessions.FIELD_CHANGE_KINDS)
 MAX_TEXT_ENTRIES: Final = (
     500  # Newest entries whose bodies are read for a session's title and cursor.
 )
@@ -282,7 +282,7 @@ def _load_body(stored: Session, position: int, column: str, lost: set[str]) -> d
 
 
 def _set_text(past: SessionAsOf, stored: Session, cut: JournalCut) -> None:
-    """Set the registers (sessions/field_history.py) to their past values."""
+    """Set the fields of the field history (sessions/sessions.py) to their past values."""
     marks = _register_marks(stored)
     changed_names = {
         name
@@ -296,10 +296,10 @@ def _set_text(past: SessionAsOf, stored: Session, cut: JournalCut) -> None:
         return
     past_values = copy.copy(past.session)
     past_values.field_history = {}
-    for name in (*field_history.LATEST_WINS_FIELDS, *field_history.FIRST_WINS_FIELDS):
+    for name in (*sessions_sessions.LATEST_WINS_FIELDS, *sessions_sessions.FIRST_WINS_FIELDS):
         setattr(past_values, _column_name(name), None if name in _LINKS else "")
     past_values.title = (
-        field_history.first_session_title(stored)
+        sessions_sessions.first_session_title(stored)
         if past.session.started_mark == stored.started_mark
         else past_values.title
     )
@@ -315,14 +315,14 @@ def _set_text(past: SessionAsOf, stored: Session, cut: JournalCut) -> None:
         if entry.position not in texts:
             past.lost |= changed_names
             continue
-        fact = _RegisterFact.of(entry, summaries.parse_body(texts[entry.position]))
+        fact = _build_session_fact(stored.id, entry, summaries.parse_body(texts[entry.position]))
         linked_ids = resolve_session_references(
-            stored.project_id, field_history.collect_session_references(fact.values)
+            stored.project_id, sessions_sessions.collect_session_references(fact.values)
         )
-        field_history.fold_field_fact(
+        sessions_sessions.fold_field_fact(
             past_values, fact, {name: value for name, (value, _key) in linked_ids.items()}
         )
-    field_history.set_session_fields(past_values, opening_title)
+    sessions_sessions.set_session_fields(past_values, opening_title)
     for name in changed_names:
         setattr(past.session, _column_name(name), getattr(past_values, _column_name(name)))
 
@@ -365,7 +365,7 @@ def _register_marks(stored: Session) -> list[tuple[str, tuple[str, Any]]]:
     return [
         (name, tuple(mark_value))
         for name, mark_value in stored.field_history.items()
-        if name in (*field_history.LATEST_WINS_FIELDS, *field_history.FIRST_WINS_FIELDS)
+        if name in (*sessions_sessions.LATEST_WINS_FIELDS, *sessions_sessions.FIRST_WINS_FIELDS)
     ]
 
 
@@ -378,28 +378,18 @@ def _find_position(project: UUID, mark: str) -> int:
     return entry.values_list("position", flat=True).first() or 0
 
 
-@dataclass(slots=True)
-class _RegisterFact:
-    """A fact about a session, as the registers read it."""
-
-    origin: Origin
-    kind: str
-    position: int
-    values: dict[str, Any]
-
-    @classmethod
-    def of(cls, entry: Entry, values: dict[str, Any]) -> "_RegisterFact":
-        """Return the entry as a fact; `values` are its body."""
-        origin = Origin(
-            project=entry.project,
-            agent=entry.project,  # Not used.
-            source=entry.source,
-            actor=entry.actor,
-            lane="command" if entry.lane == "command" else "evidence",
-            key=entry.event_id,
-            text="",
-            received_us=entry.received_us,
-            occurred_us=entry.occurred_us,
-            producer_seq=entry.producer_seq,
-        )
-        return cls(origin, entry.kind, entry.position, values)
+def _build_session_fact(session: UUID, entry: Entry, values: dict[str, Any]) -> SessionFact:
+    """Return an entry as a fact about a session; `values` are its body."""
+    origin = Origin(
+        project=entry.project,
+        agent=entry.project,  # Not used.
+        source=entry.source,
+        actor=entry.actor,
+        lane="command" if entry.lane == "command" else "evidence",
+        key=entry.event_id,
+        text="",
+        received_us=entry.received_us,
+        occurred_us=entry.occurred_us,
+        producer_seq=entry.producer_seq,
+    )
+    return SessionFact(session, "", origin, entry.kind, entry.position, values)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from journal import order_keys
 from journal.models import Body
-from sessions import checkpoints, decisions, field_history, handoffs
+from sessions import checkpoints, decisions, handoffs, sessions
 from sessions.models import Checkpoint, Decision, Handoff, ObservedFact, Session
 from tests.api.api_client import Caller
 from tests.ledger.test_convergence import undone
@@ -148,14 +148,12 @@ def test_the_endpoint_gives_one_state_for_every_delivery(
 MUTANTS: Final[list[tuple[Any, str]]] = [
     (decisions, "decision."),
     (handoffs, "handoff."),
-    (field_history, "session."),
+    (sessions, "session."),
 ]
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("module", "about"), MUTANTS, ids=["decisions", "handoffs", "field history"]
-)
+@pytest.mark.parametrize(("module", "about"), MUTANTS, ids=["decisions", "handoffs", "sessions"])
 def test_a_fold_that_keeps_the_last_report_to_arrive_is_caught(
     agent: Caller, monkeypatch: pytest.MonkeyPatch, module: Any, about: str
 ) -> None:
