@@ -17,10 +17,10 @@ from investigation.query.execute import CompiledQuery
 from investigation.query.facets import Overview
 from investigation.query.grouping import GroupTable
 from investigation.query.parser.ast import Query, QueryError, Term
-from pages.search import histogram, query_builder, result_snippets
+from pages.search import histogram, query_builder
 from pages.search.histogram import HistogramDrawing
 from pages.search.query_builder import BuilderRow
-from pages.search.results import MAX_SORTED, SearchResults
+from pages.search.results import MAX_SORTED, SearchResults, list_words
 from pages.search.search_request import SearchRequest
 
 ERROR_CONTEXT_CHARS: Final = 120  # characters of a query shown on either side of its error
@@ -104,7 +104,7 @@ class SearchPage:
     def has_words(self) -> bool:
         """Return True if the query requires words without a field."""
         query = self.request.query
-        return query is not None and bool(result_snippets.list_words(query))
+        return query is not None and bool(list_words(query))
 
     @property
     def day(self) -> str:

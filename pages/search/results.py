@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -17,9 +17,13 @@ from db.compiled_query import CompiledQuerySet
 from display import handles, urls_of_rows
 from display.effect_table import select_row_columns, to_effect_rows
 from display.run_times import run_time_expression
+from investigation.fulltext import snippets, word_search
 from investigation.fulltext.snippets import Snippet
+from investigation.fulltext.word_search import SearchTerm
+from investigation.history import search_text
 from investigation.query import (
     analysis,
+    compiler,
     corrections,
     execute,
     exemption_uses,
@@ -32,10 +36,9 @@ from investigation.query.entity_registry import ENTITIES
 from investigation.query.execute import CompiledQuery, ResultPage
 from investigation.query.facets import MatchSample
 from investigation.query.grouping import GroupTable
-from investigation.query.parser.ast import Query, QueryError
+from investigation.query.parser.ast import And, Node, Or, Query, QueryError, TextWords
 from ledger.models import Effect
 from pages.search import jump
-from pages.search import result_snippets as search_snippets
 from pages.search.search_request import SearchRequest
 from recovery import liveness
 
@@ -199,7 +202,7 @@ def _load_rest_of_rows(
         liveness.attach_liveness(rows)
     if entity == "exemption":
         exemption_uses.set_late_counts(compiled.context.project, rows, reader.upto)
-    snippets = search_snippets.load_snippets(compiled, ids)
+    snippets_by_id = _load_snippets(compiled, ids)
     if order is not None:
         is_complete = order.last == 1
     else:
@@ -226,9 +229,58 @@ def _load_rest_of_rows(
         else None,
         _load_exclusions(compiled, count) if is_complete else None,
         analysis.find_nearest_names(compiled) if is_complete and not count else [],
-        snippets,
+        snippets_by_id,
         order,
     )
+
+
+def _list_query_terms(compiled: CompiledQuery) -> list[SearchTerm]:
+    """Return the distinct words that a query of effects requires; negated words are left out."""
+    if compiled.entity.name != "effect":
+        return []
+    term_set: dict[SearchTerm, None] = {}
+    for words in list_words(compiled.query):
+        term_set |= dict.fromkeys(
+            word_search.parse_terms(f"{words.text}*" if words.prefix else words.text)
+        )
+    return list(term_set)
+
+
+def list_words(query: Query) -> list[TextWords]:
+    """Return the words without a field that a query requires, of effects or of related rows."""
+    return [words for node in compiler.top_level_conditions(query) for words in _find_words(node)]
+
+
+def _find_words(node: Node) -> Iterator[TextWords]:
+    if isinstance(node, TextWords):
+        yield node
+    elif isinstance(node, And | Or):
+        for child in node.children:
+            yield from _find_words(child)
+
+
+def _load_snippets(compiled: CompiledQuery, effects: Sequence[UUID]) -> dict[UUID, Snippet]:
+    """Return by effect the snippet with the most words. Two queries; none without words."""
+    search_terms = _list_query_terms(compiled)
+    if not search_terms:
+        return {}
+    rebuilt = compiled.past.rebuilt_rows if compiled.past is not None else {}
+    changed_ids = [effect_id for effect_id in effects if effect_id in rebuilt]
+    snippets_by_id = (
+        snippets.snippets_of_effects(
+            [effect_id for effect_id in effects if effect_id not in rebuilt], search_terms
+        )
+        if effects
+        else {}
+    )
+    if changed_ids and compiled.past is not None:  # Later texts are not part of the past effect.
+        snippets_by_id |= snippets.snippets_of_texts(
+            search_text.load_past_texts(
+                compiled.context.project.id, changed_ids, compiled.past.cut
+            ),
+            search_terms,
+        )
+    return snippets_by_id
 
 
 def _load_exclusions(compiled: CompiledQuery, count: int) -> list[ExcludedRows] | None:
