@@ -6,7 +6,7 @@ docs/reference/search.md are generated from the registry.
 
 from typing import Final
 
-from investigation.query.entity_types import Entity, Flag
+from investigation.query.fields.types import Entity, Flag
 from investigation.query.registry.effects import EFFECT
 from investigation.query.registry.events import EVENT
 from investigation.query.registry.gates import EXEMPTION, GATE

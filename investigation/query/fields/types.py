@@ -1,6 +1,7 @@
-"""Field types: texts, choices, ordered values, names and handles of rows, and multi-value fields.
+"""The types of the registry: Field and its kinds, Flag, and Entity, which has fields and flags.
 
-A field parses the values of a term and compiles them to a `RowTest`.
+A field parses the values of a term and compiles them to a `RowTest`. Kinds of fields are texts,
+choices, ordered values, names and handles of rows, and multi-value fields.
 """
 
 from collections.abc import Callable, Sequence
@@ -680,3 +681,59 @@ def list_field_choices(known_field: Field) -> list[str]:
     """Return the words that a field accepts, empty for a field of other values."""
     inner = known_field.inner if isinstance(known_field, MultiValue) else known_field
     return [] if inner is None else [word for word, _ in inner.choices]
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A value of `is:`."""
+
+    name: str
+    help: str
+    test: Callable[[CompileContext], RowTest]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A kind of row that can be searched. `scopes` give the related rows of another kind."""
+
+    name: str
+    plural: str
+    help: str
+    model: type[Model]
+    time: str  # Name of the field that `since:`, `until:` and the histogram use.
+    split: str  # Name of the field that the histogram stacks by.
+    fields: dict[str, Field]
+    flags: dict[str, Flag]
+    scopes: dict[str, Callable[["QuerySet[Any]"], tuple["QuerySet[Any]", str, str]]] = field(
+        default_factory=dict
+    )
+    events: str = ""  # Column of a journal entry with the entity's id, for sequences.
+    # True if there are so many rows that unindexed searches read one window at a time.
+    many: bool = False
+    # Finds a field that tool declarations name, such as field.ticket.
+    find_declared: Callable[[str], Field | None] | None = None
+
+    def select_all_rows(self) -> "QuerySet[Any]":
+        """Return all rows of every project, annotated with what tests need."""
+        rows: QuerySet[Any] = self.model._default_manager.all()
+        if self.name == "event":  # Pagination uses one name for the position of every entity.
+            rows = rows.annotate(opened_position=F("position"))
+        return rows
+
+    def select_project_rows(self, project: Project) -> "QuerySet[Any]":
+        """Return the project's rows."""
+        return self.select_all_rows().filter(project=project.id)
+
+    def find_field(self, name: str) -> Field | None:
+        """Return the field with that name or alias, or a declared field, or None."""
+        built_in = self.fields.get(name) or next(
+            (known_field for known_field in self.fields.values() if name in known_field.aliases),
+            None,
+        )
+        if built_in is None and self.find_declared is not None:
+            return self.find_declared(name)
+        return built_in
+
+
+def label_choices(values: "tuple[str, ...] | Any") -> tuple[tuple[str, str], ...]:
+    return tuple((value, value.replace("_", " ")) for value in values)

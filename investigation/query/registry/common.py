@@ -11,9 +11,8 @@ from accounts.models import Membership, Project
 from approvals.gates import statuses as gate_states
 from approvals.models import Vote
 from display import handles
-from investigation.query.entity_types import Flag
 from investigation.query.fields.row_tests import CompileContext, RowTest
-from investigation.query.fields.types import Field, Handle, MultiValue, NamedRow
+from investigation.query.fields.types import Field, Flag, Handle, MultiValue, NamedRow
 from journal.models import Entry
 from ledger.models import Effect
 from ledger.partial_indexes import IS_OF_A_RARE_KIND

@@ -10,7 +10,6 @@ from approvals.gates import statuses as gate_states
 from approvals.models import Gate
 from display import display_state
 from display.run_times import run_time_expression
-from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.related import RelatedRows, load_chain
 from investigation.query.fields.row_tests import CompileContext, RowTest
 from investigation.query.fields.types import (
@@ -18,12 +17,15 @@ from investigation.query.fields.types import (
     ComputedChoice,
     ComputedTime,
     Duration,
+    Entity,
+    Flag,
     Handle,
     MultiValue,
     Number,
     Ref,
     Text,
     Time,
+    label_choices,
 )
 from investigation.query.registry.common import (
     RULINGS,

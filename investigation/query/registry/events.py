@@ -5,16 +5,18 @@ from typing import Final
 from django.db.models import Q
 
 from accounts.models import Person, Project
-from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.row_tests import CompileContext, RowTest
 from investigation.query.fields.types import (
     Actor,
     Choice,
     ComputedChoice,
+    Entity,
+    Flag,
     Handle,
     Number,
     Text,
     Time,
+    label_choices,
 )
 from investigation.query.registry.common import (
     constant_test,

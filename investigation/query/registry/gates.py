@@ -11,18 +11,20 @@ from accounts.models import Project
 from approvals import exemptions
 from approvals.gates import statuses as gate_states
 from approvals.models import Exemption, Gate
-from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.row_tests import CompileContext, RowTest
 from investigation.query.fields.types import (
     Choice,
     ComputedChoice,
     Duration,
+    Entity,
+    Flag,
     Handle,
     MultiValue,
     NamedRow,
     Number,
     Text,
     Time,
+    label_choices,
 )
 from investigation.query.registry.common import (
     RULINGS,

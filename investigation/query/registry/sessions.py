@@ -7,17 +7,19 @@ from django.db.models import Q, QuerySet
 
 from accounts.models import Project
 from display import display_state
-from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.row_tests import CompileContext, RowTest, union_tests
 from investigation.query.fields.types import (
     Choice,
     ComputedChoice,
     Duration,
+    Entity,
+    Flag,
     Handle,
     MultiValue,
     Number,
     Text,
     Time,
+    label_choices,
 )
 from investigation.query.registry.common import (
     agent_field,
