@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -15,6 +16,7 @@ from db.ids import derive_uuid
 from display import urls_of_rows
 from display.handles import parse_handle, parse_position, parse_uuid
 from investigation.models import Incident
+from investigation.query.entity_registry import ENTITIES
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
 from ledger.models import Effect
@@ -24,7 +26,10 @@ from sessions.models import Artifact, Message, Session, Task
 
 NEWEST_SESSIONS: Final = 2000  # sessions in which an effect key is found without naming the session
 MAX_HITS: Final = 20  # hits of one kind that a page lists
+LONGEST_ID: Final = 300  # characters
 _DIGEST: Final = re.compile(r"(?:v1:|sha256:)?([0-9a-f]{64})")
+_FIELDS: Final = frozenset(name for entity in ENTITIES.values() for name in entity.fields)
+_ADDRESS: Final = re.compile(r"https?://[^\"\\]+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,26 @@ class JumpResult:
     search: str = ""
 
 
+def find_identity_url(project: Project, text: str) -> str | None:
+    """Return the address of an object if the query is a handle, id, digest or URL."""
+    # `reference:https://…` is a query; looking it up as every kind of id would take longer.
+    is_address = "://" in text and text.partition(":")[0] not in _FIELDS
+    shaped = parse_handle(text) or parse_uuid(text) or is_sha256(text) or is_address
+    if not shaped or len(text) > LONGEST_ID or "\0" in text or len(text.split()) > 1:
+        return None
+    matches = find_by_any_id(project, text)
+    if len(matches.hits) == 1:
+        return matches.hits[0].url
+    if matches.hits:
+        return f"{reverse('search_jump')}?{urlencode({'id': text})}"
+    # An address that no effect has as a reference: search for text that contains it.
+    return urls_of_rows.build_search_url(f'"{text}"') if _ADDRESS.match(text) else None
+
+
 def find_by_any_id(project: Project, text: str) -> JumpResult:
     """Look up `text` as every kind of id.
 
-    `text` is stripped, not empty, at most 300 characters, without NUL.
+    `text` is stripped, not empty, at most LONGEST_ID characters, without NUL.
     """
     result = JumpResult()
     handle_parts, uuid, digest = (

@@ -1,20 +1,16 @@
 """Results of the search page: everything that one request reads from the database."""
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django.db.models import F, QuerySet
-from django.urls import reverse
 
 from accounts.models import Project
 from db.compiled_query import CompiledQuerySet
-from display import handles, urls_of_rows
 from display.effect_table import select_row_columns, to_effect_rows
 from display.run_times import run_time_expression
 from investigation.fulltext import snippets, word_search
@@ -32,20 +28,15 @@ from investigation.query import (
 )
 from investigation.query.analysis import DistinguishingValues, ExcludedRows, NearestName
 from investigation.query.column_types import Reader
-from investigation.query.entity_registry import ENTITIES
 from investigation.query.execute import CompiledQuery, ResultPage
 from investigation.query.facets import MatchSample
 from investigation.query.grouping import GroupTable
 from investigation.query.parser.ast import And, Node, Or, Query, QueryError, TextWords
 from ledger.models import Effect
-from pages.search import jump
 from pages.search.search_request import SearchRequest
 from recovery import liveness
 
-LONGEST_ID: Final = 300
 MAX_SORTED: Final = 2_000  # effects that are put in the order in which they ran
-_FIELDS: Final = frozenset(name for entity in ENTITIES.values() for name in entity.fields)
-_ADDRESS: Final = re.compile(r"https?://[^\"\\]+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +70,6 @@ class SearchResults:
     # By effect: where the searched words occur.
     snippets: dict[UUID, Snippet] = field(default_factory=dict)
     run_order: RunOrder | None = None  # None in the usual order
-
-
-def find_identity_url(project: Project, text: str) -> str | None:
-    """Return the address of an object if the query is a handle, id, digest or URL."""
-    # `reference:https://…` is a query; looking it up as every kind of id would take longer.
-    is_address = "://" in text and text.partition(":")[0] not in _FIELDS
-    shaped = (
-        handles.parse_handle(text) or handles.parse_uuid(text) or jump.is_sha256(text) or is_address
-    )
-    if not shaped or len(text) > LONGEST_ID or "\0" in text or len(text.split()) > 1:
-        return None
-    matches = jump.find_by_any_id(project, text)
-    if len(matches.hits) == 1:
-        return matches.hits[0].url
-    if matches.hits:
-        return f"{reverse('search_jump')}?{urlencode({'id': text})}"
-    # An address that no effect has as a reference: search for text that contains it.
-    return urls_of_rows.build_search_url(f'"{text}"') if _ADDRESS.match(text) else None
 
 
 def load_search_results(

@@ -20,13 +20,7 @@ from investigation.query.parser.ast import QueryError
 from investigation.saved_queries import builtin_questions, past_queries
 from pages.search import jump, query_builder
 from pages.search.page import SearchPage, build_search_page
-from pages.search.results import (
-    LONGEST_ID,
-    SearchResults,
-    find_correction,
-    find_identity_url,
-    load_search_results,
-)
+from pages.search.results import SearchResults, find_correction, load_search_results
 from pages.search.search_request import RedirectTo, parse_search_request
 from proofs.stable_position import load_stable_position
 
@@ -53,7 +47,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
     number_matches: jump.JumpResult | None = None
     try:
         with time_limit.limit_search(request.user.pk, waits_for_slot=True):
-            identity_url = find_identity_url(project, search.text)
+            identity_url = jump.find_identity_url(project, search.text)
             if identity_url is not None:
                 return redirect(identity_url)
             if jump.is_bare_number(search.text) and not search.part:
@@ -122,9 +116,11 @@ def search_language(request: MemberRequest) -> HttpResponse:
 def jump_to_id(request: MemberRequest) -> HttpResponse:
     """Redirect to the object that an id names, list the candidates, or search for the words."""
     text = request.GET.get("id", "").strip()
-    if not text or len(text) > LONGEST_ID or "\0" in text:
+    if not text or len(text) > jump.LONGEST_ID or "\0" in text:
         return render(
-            request, "pages/search/jump.html", {"text": text[:LONGEST_ID], "unfit": bool(text)}
+            request,
+            "pages/search/jump.html",
+            {"text": text[: jump.LONGEST_ID], "unfit": bool(text)},
         )
     matches = jump.find_by_any_id(request.membership.project, text)
     if len(matches.hits) == 1:
