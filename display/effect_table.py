@@ -43,7 +43,7 @@ EFFECT_TABLE_COLUMNS: Final = (
 
 
 @dataclass(slots=True)
-class EffectRow:
+class EffectTableRow:
     """One effect in a table."""
 
     effect: Any  # ledger.models.Effect loaded with `select_row_columns`
@@ -70,7 +70,7 @@ class EffectRow:
 class Timeline:
     """One page of rows, newest first, and the positions of its neighbors."""
 
-    rows: list[EffectRow] = field(default_factory=list)
+    rows: list[EffectTableRow] = field(default_factory=list)
     older: int | None = None
     newer: int | None = None
     marked_is_here: bool = True  # False if the row of `at` is not on this page
@@ -128,6 +128,6 @@ def select_row_columns(effects: "QuerySet[Effect]", **joined: Expression | F) ->
     )
 
 
-def to_effect_rows(effects: Iterable[Any], at: int | None = None) -> list[EffectRow]:
+def to_effect_rows(effects: Iterable[Any], at: int | None = None) -> list[EffectTableRow]:
     """Return rows for effects loaded with `select_row_columns`; marks number `at`."""
-    return [EffectRow(effect, effect.opened_position == at) for effect in effects]
+    return [EffectTableRow(effect, effect.opened_position == at) for effect in effects]

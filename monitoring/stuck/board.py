@@ -13,7 +13,7 @@ from django.urls import reverse
 from accounts.models import Agent, Project
 from approvals.models import Gate
 from display.effect_headline import Sentence
-from display.effect_table import EffectRow, select_row_columns, to_effect_rows
+from display.effect_table import EffectTableRow, select_row_columns, to_effect_rows
 from display.handles import parse_handle
 from ledger.models import Effect
 from monitoring.models import StuckEpisode
@@ -85,7 +85,7 @@ class StuckRow:
     snoozed_because: str = ""
     given_up: bool = False  # the lease was released, or never existed
     found_us: int | None = None  # when a sweep first saw it
-    call: EffectRow | None = None  # S5: the call that a loop repeats
+    call: EffectTableRow | None = None  # S5: the call that a loop repeats
 
     @property
     def url(self) -> str:

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from db.clock import now_us
 from display.effect_headline import is_ended_unrun
 from display.effect_runs import RUN_SOURCES, RunTimes
-from display.effect_table import EffectRow, Timeline
+from display.effect_table import EffectTableRow, Timeline
 from pages.search.page import SearchPage
 from pages.templatetags.pages import (
     arguments_cell,
@@ -168,7 +168,7 @@ _SOURCE_WORDS: Final = {"agent": "by agent", "answer": "answer", "heard": "heard
 _MARKED: Final = SafeString(' class="is-marked"')
 
 
-def _task(row: EffectRow) -> SafeString:
+def _task(row: EffectTableRow) -> SafeString:
     effect = row.effect
     if not effect.task_id:
         return SafeString("")

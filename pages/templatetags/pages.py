@@ -15,7 +15,7 @@ from approvals.models import Vote
 from db.clock import now_us
 from display import display_state
 from display.effect_headline import Moment, Sentence
-from display.effect_table import EffectRow
+from display.effect_table import EffectTableRow
 from display.entry_bodies import Excerpt
 from display.page_params import PagePlace
 from display.permission_labels import describe_permission
@@ -139,7 +139,7 @@ def page_url(identity: UUID, name: str) -> str:
     return build_row_url(name, identity)
 
 
-def effect_cell(row: EffectRow, asof: str = "") -> SafeString:
+def effect_cell(row: EffectTableRow, asof: str = "") -> SafeString:
     """Return the head of an effect's row.
 
     Handle, tool, and a flag if it violates a rule.
@@ -162,7 +162,7 @@ _NO_PLAN: Final = SafeString('<span class="quiet">plan not arrived</span>')
 _VIOLATION: Final = format_markup(' <span class="flag is-danger">{}violation</span>', mark("warn"))
 
 
-def arguments_cell(row: EffectRow) -> SafeString:
+def arguments_cell(row: EffectTableRow) -> SafeString:
     """Return the summary of a call in a row of effects."""
     gist = row.gist
     if gist is not None:
@@ -174,7 +174,7 @@ def arguments_cell(row: EffectRow) -> SafeString:
     return format_markup("<td role=cell data-label=Arguments class=gist>{}</td>", content)
 
 
-def session_link(row: EffectRow, asof: str = "") -> SafeString:
+def session_link(row: EffectTableRow, asof: str = "") -> SafeString:
     """Return a link to the effect in its session; `asof` as for `effect_cell`."""
     handle, link = (
         str(row.effect),
@@ -186,7 +186,7 @@ def session_link(row: EffectRow, asof: str = "") -> SafeString:
 
 
 @register.filter
-def target(row: EffectRow) -> SafeString:
+def target(row: EffectTableRow) -> SafeString:
     """Return an effect's target: repository@ref, an important ref class, environment."""
     effect = row.effect
     return _target(effect.repository_name or "", effect.ref, effect.ref_class, effect.environment)

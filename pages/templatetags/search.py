@@ -14,7 +14,7 @@ from accounts.access import has_role
 from accounts.models import Membership
 from approvals.models import Gate
 from display import urls_of_rows
-from display.effect_table import EffectRow
+from display.effect_table import EffectTableRow
 from investigation.fulltext.snippets import Snippet
 from investigation.query import docs, result_columns
 from investigation.query.column_types import Column, Reader
@@ -186,7 +186,7 @@ def waiting_time(gate: Gate, reader: Reader) -> str:
     return elapsed(max(end_us - gate.requested_at_us, 0))
 
 
-def arguments_excerpt(row: EffectRow, snippets: dict[UUID, Snippet]) -> SafeString:
+def arguments_excerpt(row: EffectTableRow, snippets: dict[UUID, Snippet]) -> SafeString:
     """Render the arguments of an effect, or the snippet that matches the searched words."""
     snippet = snippets.get(row.effect.pk)
     if snippet is None:
