@@ -21,9 +21,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from accounts import tokens
 from accounts.tokens import TokenIdentity
 from api import idempotency, path_converters, problems, writer_refusals
+from api.idempotency import Reply
 from api.problems import Problem
 from api.redaction import redact
-from api.reply import Reply
 from api.schemas.core import PATTERN_ERRORS
 from api.strictjson import parser
 from api.strictjson.canonical_json import to_canonical_text

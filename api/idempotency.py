@@ -1,6 +1,10 @@
-"""The one writer of StoredResponse: stores and replays responses to commands by their key."""
+"""The one writer of StoredResponse: stores and replays responses to commands by their key.
+
+`Reply` is the result of an endpoint, which says whether it is stored.
+"""
 
 import re
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -10,7 +14,6 @@ from accounts import tokens
 from api.models import StoredResponse
 from api.problems import Problem
 from api.redaction import redact
-from api.reply import Reply
 from db import raw_sql
 from db.clock import now_us
 from db.raw_sql import vendor_id
@@ -22,6 +25,21 @@ RESPONSE_RETENTION_US: Final = 7 * 24 * 3_600 * 1_000_000
 MAX_RESPONSE_CHARACTERS: Final = 1024
 KEY_CHARACTERS: Final = 64
 _KEY: Final = re.compile(f"[!-~]{{1,{KEY_CHARACTERS}}}")
+
+
+@dataclass(slots=True)
+class Reply:
+    """A status and a JSON object.
+
+    If `kept`, the reply is stored and returned when the command is repeated. `replay` marks a reply
+    that was loaded from that store.
+    """
+
+    status: int
+    body: dict[str, Any]
+    kept: bool = True
+    replay: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 def read_idempotency_key(request: HttpRequest, redaction_key: bytes | None) -> str:

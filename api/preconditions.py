@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
-from api import lease_conflicts
+from api import writer_refusals
 from api.endpoint import Call
+from api.idempotency import Reply
 from api.problems import Problem, build_not_found
-from api.reply import Reply
 from journal import entries
 from journal.entries import Origin, RepeatedKey
 from sessions import lookup, sessions, writers
@@ -50,7 +50,7 @@ def check_preconditions(
     if call.session is not None and speaks:
         writers.require_writer(origin, call.session, call.kind, task=call.task)
     if call.session is not None and (call.fence is not None or call.task is not None):
-        fenced = lease_conflicts.check_lease_epoch(origin, call.session, call.kind, call.task)
+        fenced = writer_refusals.check_lease_epoch(origin, call.session, call.kind, call.task)
         if fenced is not None:
             return fenced
     return None if version is None else check_version(call, origin, version, get_current)

@@ -13,10 +13,10 @@ import orjson
 
 from api.endpoint import Call, transact
 from api.events import parse, record
+from api.idempotency import Reply
 from api.plan_columns import compute_intent_digest
 from api.problems import Problem
 from api.redaction import redact
-from api.reply import Reply
 from api.strictjson.canonical_json import to_canonical_text
 from approvals.policies import policy_evaluation
 from journal import entries

@@ -3,9 +3,9 @@
 from typing import Any
 from uuid import UUID
 
-from api import lease_conflicts
+from api import writer_refusals
+from api.idempotency import Reply
 from api.problems import Problem
-from api.reply import Reply
 from api.serializers import verdicts
 from api.serializers.leases import lease_to_json
 from ledger import permissions
@@ -110,7 +110,7 @@ def build_effect_refusal(answered: CommandResult, process: str | None = None) ->
     }
     reason: dict[str, Any] = {"reason": refusal.reason} if refusal.reason else {}
     if refusal.code == "LEASE_LOST":
-        lease = lease_conflicts.load_fencing_lease(
+        lease = writer_refusals.load_fencing_lease(
             answered.effect.project_id, answered.effect.session_id, answered.effect.task_id
         )
         reason = {} if lease is None else {"lease": lease_to_json(lease)}

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase
 
-from api import lease_conflicts
+from api import writer_refusals
 from api.endpoint import (
     Call,
     authenticate_request,
@@ -19,10 +19,10 @@ from api.endpoint import (
     handle_errors,
     post_command,
 )
+from api.idempotency import Reply
 from api.path_converters import resolve_path
 from api.preconditions import require_session_id
 from api.problems import Problem, build_not_found
-from api.reply import Reply
 from api.schemas import core
 from journal.entries import Origin
 from ledger.models import Effect
@@ -42,7 +42,7 @@ def record_artifact(
     session = require_session_id(call.project, fields.session)
     writers.require_writer(origin, session, "artifact.recorded")
     if (
-        refuse := lease_conflicts.check_lease_epoch(origin, session, "artifact.recorded")
+        refuse := writer_refusals.check_lease_epoch(origin, session, "artifact.recorded")
     ) is not None:
         return refuse
     subject = _find_effect(call.project, fields.effect) if fields.effect else None

@@ -6,12 +6,12 @@ from uuid import UUID
 from django.http import HttpResponse
 
 from accounts.models import Agent
-from api import lease_conflicts
+from api import writer_refusals
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.idempotency import Reply
 from api.pagination import DEFAULT_LIMIT, MAX_LIMIT, parse_parameters, parse_whole_number
 from api.preconditions import require_session_id
 from api.problems import Problem, build_agent_unknown
-from api.reply import Reply
 from api.schemas.messages import ReportCapacity
 from db.clock import now_us
 from journal.entries import Origin
@@ -31,7 +31,7 @@ def report_capacity(
     session = require_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
-        and (refuse := lease_conflicts.check_lease_epoch(origin, session, "capacity.reported"))
+        and (refuse := writer_refusals.check_lease_epoch(origin, session, "capacity.reported"))
         is not None
     ):
         return refuse

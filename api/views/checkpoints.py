@@ -6,13 +6,13 @@ from django.http import HttpResponse
 
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.events.working_state import measure_checkpoint
+from api.idempotency import Reply
 from api.pagination import parse_parameters
 from api.preconditions import (
     check_preconditions,
     lock_session_of_call,
 )
 from api.problems import Problem
-from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
 from journal.entries import Origin

@@ -3,9 +3,9 @@
 from typing import Any, Final
 from uuid import UUID
 
-from api import lease_conflicts
+from api import writer_refusals
 from api.endpoint import Call, post_command
-from api.reply import Reply
+from api.idempotency import Reply
 from api.schemas import leases
 from api.serializers.leases import lease_to_json
 from journal.entries import Origin
@@ -28,7 +28,7 @@ def claim_work(call: Call, fields: leases.Claim, origin: Origin, _path: dict[str
     try:
         lease = claims.claim_next_work(origin, criteria)
     except LeaseLost as lost:
-        return lease_conflicts.build_lease_lost(lost.lease)
+        return writer_refusals.build_lease_lost(lost.lease)
     if lease is None:
         return Reply(
             200, {"claimed": None}, kept=False, headers={"Retry-After": str(CLAIM_RETRY_AFTER_S)}

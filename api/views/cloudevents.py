@@ -15,8 +15,8 @@ from api.endpoint import (
     transact,
 )
 from api.events import cloudevents, parse, record
+from api.idempotency import Reply
 from api.problems import Problem
-from api.reply import Reply
 from api.strictjson import parser, request_body
 from api.strictjson.canonical_json import to_canonical_text
 from api.strictjson.parser import ItemFault, Parsed

@@ -5,6 +5,7 @@ from uuid import UUID
 from django.http import HttpResponse
 
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.idempotency import Reply
 from api.pagination import build_page, parse_parameters, parse_switch
 from api.preconditions import (
     check_preconditions,
@@ -13,7 +14,6 @@ from api.preconditions import (
     raise_if_repeated,
 )
 from api.problems import build_not_found
-from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
 from db.ids import derive_uuid

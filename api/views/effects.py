@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.http import HttpResponse
 
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.idempotency import Reply
 from api.pagination import build_page, check_choice, check_session_named, parse_parameters
 from api.plan_columns import (
     build_plan_columns,
@@ -17,7 +18,6 @@ from api.plan_columns import (
 )
 from api.problems import NO_TASK_IN_SESSION_TEXT, Problem, build_not_found, check_meta
 from api.redaction import redact
-from api.reply import Reply
 from api.schemas import core
 from api.serializers import verdicts
 from api.serializers.effects import (

@@ -17,10 +17,10 @@ from api.endpoint import (
     transact,
 )
 from api.events import parse, record
+from api.idempotency import Reply
 from api.pagination import check_choice, parse_parameters
 from api.problems import Problem
 from api.redaction import redact
-from api.reply import Reply
 from api.strictjson import parser
 from approvals.policies import policy_evaluation
 from journal.models import Entry

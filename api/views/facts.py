@@ -5,12 +5,12 @@ from uuid import UUID
 from django.http import HttpResponse
 
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.idempotency import Reply
 from api.pagination import build_page, parse_parameters, parse_switch
 from api.preconditions import (
     check_preconditions,
     lock_session_of_call,
 )
-from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.strictjson.canonical_json import to_canonical_text
 from api.views.sessions import require_session

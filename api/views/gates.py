@@ -22,11 +22,11 @@ from api.endpoint import (
     parse_body_object,
     post_command,
 )
+from api.idempotency import Reply
 from api.pagination import build_page, check_choice, parse_parameters, parse_whole_number
 from api.path_converters import resolve_path
 from api.preconditions import check_preconditions, lock_session_of_call
 from api.problems import build_not_found
-from api.reply import Reply
 from api.schemas import core
 from approvals.gates import cancel, gates, listener
 from approvals.gates.comments import load_comments

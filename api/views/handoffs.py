@@ -7,6 +7,7 @@ from django.http import HttpResponse
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.events.working_state import measure_handoff_fields
 from api.handoff_references import resolve_waits
+from api.idempotency import Reply
 from api.pagination import build_page, parse_parameters
 from api.preconditions import (
     check_preconditions,
@@ -14,7 +15,6 @@ from api.preconditions import (
     lock_session_of_call,
 )
 from api.problems import build_not_found
-from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.views.sessions import require_session
 from journal.entries import Origin

@@ -13,7 +13,7 @@ from api.endpoint import (
     parse_body_object,
     transact,
 )
-from api.reply import Reply
+from api.idempotency import Reply
 from api.schemas import leases
 from sessions import heartbeats as sessions_heartbeats
 from sessions.lease_queries import (

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from api import lease_conflicts
+from api import writer_refusals
 from api.endpoint import (
     Call,
     build_json_response,
@@ -13,9 +13,9 @@ from api.endpoint import (
     get_endpoint,
     post_command,
 )
+from api.idempotency import Reply
 from api.pagination import build_page, check_choice, parse_parameters
 from api.problems import Problem, build_not_found
-from api.reply import Reply
 from api.schemas import leases
 from api.serializers.leases import lease_to_json
 from api.writer_refusals import SESSION_ENDED_TEXT
@@ -63,7 +63,7 @@ def acquire_lease(
             kept=False,
         )
     except LeaseLost as lost:
-        return lease_conflicts.build_lease_lost(lost.lease)
+        return writer_refusals.build_lease_lost(lost.lease)
     return Reply(201 if is_new else 200, lease_to_json(lease), kept=False)
 
 
@@ -198,4 +198,4 @@ def _refuse_stale(call: Call, origin: Origin, lease: UUID, epoch: int, kind: str
     writers.record_fenced_command(
         origin, current.session_id, StaleEpoch(epoch, current.epoch), kind=kind, subject=lease
     )
-    return lease_conflicts.build_lease_lost(current)
+    return writer_refusals.build_lease_lost(current)

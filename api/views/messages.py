@@ -6,8 +6,9 @@ from uuid import UUID
 from django.http import HttpResponse
 
 from accounts.models import Agent
-from api import lease_conflicts
+from api import writer_refusals
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.idempotency import Reply
 from api.pagination import (
     MAX_LIMIT,
     check_choice,
@@ -17,7 +18,6 @@ from api.pagination import (
 )
 from api.preconditions import check_preconditions, lock_session_of_call, require_session_id
 from api.problems import Problem, build_agent_unknown
-from api.reply import Reply
 from api.schemas.messages import ReadMessage, SendMessage
 from journal.entries import Origin
 from sessions import messages
@@ -38,7 +38,7 @@ def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[st
     session = require_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
-        and (refuse := lease_conflicts.check_lease_epoch(origin, session, "message.sent"))
+        and (refuse := writer_refusals.check_lease_epoch(origin, session, "message.sent"))
         is not None
     ):
         return refuse

@@ -5,8 +5,9 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from api import lease_conflicts
+from api import writer_refusals
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.idempotency import Reply
 from api.pagination import build_page, check_choice, parse_parameters
 from api.preconditions import (
     check_preconditions,
@@ -15,7 +16,6 @@ from api.preconditions import (
     raise_if_repeated,
 )
 from api.problems import NOT_FOUND_TEXTS, Problem, build_not_found, check_meta
-from api.reply import Reply
 from api.schemas import core
 from api.serializers.leases import lease_to_json
 from api.writer_refusals import SESSION_ENDED_TEXT
@@ -94,7 +94,7 @@ def end_session(
 def get_session(call: Call, session: UUID) -> HttpResponse:
     """Return one session with its meta and its current lease; null if it was never leased."""
     row = require_session(call.project, session)
-    lease = lease_conflicts.load_fencing_lease(call.project, row.id)
+    lease = writer_refusals.load_fencing_lease(call.project, row.id)
     return build_json_response(
         200,
         session_to_json(row)

@@ -6,13 +6,13 @@ from uuid import UUID
 from django.http import HttpResponse
 
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.idempotency import Reply
 from api.pagination import build_page, check_choice, parse_parameters
 from api.preconditions import (
     check_preconditions,
     lock_session_of_call,
 )
 from api.problems import Problem, build_not_found
-from api.reply import Reply
 from api.schemas import core
 from api.schemas.working_state import FinishTask
 from api.views.sessions import require_session

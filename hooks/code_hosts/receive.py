@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from api.endpoint import Handler, build_json_response, handle_errors, transact
+from api.idempotency import Reply
 from api.problems import Problem
-from api.reply import Reply
 from api.strictjson import parser
 from db.clock import now_us
 from hooks.code_hosts import host_deliveries, host_events, sources

@@ -16,9 +16,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from api import endpoint
 from api.endpoint import Call
+from api.idempotency import Reply
 from api.problems import Problem
 from api.redaction import redact
-from api.reply import Reply
 from api.strictjson.canonical_json import to_canonical_text
 from db import long_numbers, outages
 from db.clock import now_us
