@@ -19,7 +19,7 @@ from journal import entries
 from journal.entries import AppendStatus, Origin, RepeatedKey
 from journal.order_keys import is_command_mark, make_given_up_key
 from ledger import circuit_breakers, permissions, refusals
-from ledger.fold import compensation, effect_state, stop_violations
+from ledger.fold import effect_state
 from ledger.fold.effect_state import Fact
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
@@ -166,7 +166,7 @@ def give_up_attempt(row: EffectRow, attempts: dict[int, AttemptRow], received_us
         attempt=last.number,
         values={"reason": "error"},
     )
-    apply_fact(row, attempts, given_up)
+    writer.apply_fact(row, attempts, given_up)
 
 
 def record_first_plan(
@@ -205,7 +205,7 @@ def record_first_plan(
     if grant is not None:
         row.permission, row.permission_basis, row.permission_ref, row.permission_until_us = grant
     fact = make_fact(origin, "effect.planned", position, 1, values)
-    apply_fact(row, attempts, fact)
+    writer.apply_fact(row, attempts, fact)
     created = effect.row is None
     return CommandResult(
         row,
@@ -280,7 +280,7 @@ def record_superseded(
 ) -> CommandResult:
     """Record that a locked effect was withdrawn."""
     position = _append(origin, "effect.superseded", row, None, {})
-    apply_fact(row, attempts, make_fact(origin, "effect.superseded", position, 1, {}))
+    writer.apply_fact(row, attempts, make_fact(origin, "effect.superseded", position, 1, {}))
     return CommandResult(row, 200)
 
 
@@ -301,7 +301,7 @@ def _answer_attempt(
     if is_late:
         origin.lane = "evidence"
     position = _append(origin, kind, row, attempt, facts)
-    apply_fact(row, attempts, make_fact(origin, kind, position, attempt, values))
+    writer.apply_fact(row, attempts, make_fact(origin, kind, position, attempt, values))
     if stale is not None:
         rejection = writers.build_fenced_entry(
             origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind
@@ -316,36 +316,6 @@ def _answer_attempt(
             # Last, because of the lock order that sessions/heartbeats.py describes.
             heartbeats.record_progress(origin.project, row.session_id, task=row.task_id)
     return CommandResult(row, 202 if is_late else 200, attempt=attempts[attempt])
-
-
-def apply_fact(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
-    """Fold a recorded fact into a locked effect, and store all consequences."""
-    rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
-    # Empty unless the effect compensates another; compared after the fold.
-    compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
-    names = (
-        effect_state.fold_fact(row, attempts, fact)
-        + writer.check_claimed_class(row, fact)
-        + compensation.load_and_derive_state(row, rows, attempts_by_effect)
-    )
-    target_violations = (
-        compensation.apply_compensations(rows, attempts_by_effect, compensations_before)
-        if row.compensates_id is not None or compensations_before
-        else []
-    )
-    names += [
-        stop_violations.STOP_VIOLATION
-        for _ in stop_violations.mark_stop_violations(rows, attempts_by_effect, [(row.id, fact)])
-    ]
-    writer.write_effects(
-        rows.values(),
-        [attempt for numbered in attempts_by_effect.values() for attempt in numbered.values()],
-    )
-    violations = [writer.Violation(row, name) for name in dict.fromkeys(names)]
-    writer.record_violations(
-        violations + [writer.Violation(*violation) for violation in target_violations],
-        fact.received_us,
-    )
 
 
 def _append(

@@ -13,11 +13,10 @@ from uuid import UUID
 from db.clock import now_us
 from journal import entries
 from journal.order_keys import make_confirmation_key
-from ledger import commands
 from ledger.fold import effect_state
 from ledger.fold.effect_state import Fact
 from ledger.models import Effect
-from ledger.store import reader
+from ledger.store import reader, writer
 from ledger.store.effect_rows import EffectRow
 from ledger.store.reader import load_attempts
 
@@ -130,7 +129,7 @@ def _record(
     fact = make_confirmation_fact(
         row.id, kind, position=position, attempt=row.attempt_count, at_us=now, by=facts["by"]
     )
-    commands.apply_fact(row, attempts, fact)
+    writer.apply_fact(row, attempts, fact)
     return position
 
 

@@ -10,6 +10,7 @@ from ledger.commands import CommandResult
 from ledger.fold import effect_state
 from ledger.models import Effect
 from ledger.refusals import Refusal
+from ledger.store import writer
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import table
 from ledger.verdicts.evaluate import Evaluation
@@ -111,7 +112,7 @@ def record_dispatch(
         raise RepeatedKey
     values = {"process": process, **following.values}
     fact = commands.make_fact(origin, "effect.dispatched", appended.position, number, values)
-    commands.apply_fact(row, attempts, fact)
+    writer.apply_fact(row, attempts, fact)
     return CommandResult(
         row, 200, created=True, attempt=attempts[number], position=appended.position
     )

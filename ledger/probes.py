@@ -8,6 +8,7 @@ from journal.entries import AppendStatus, Origin, RepeatedKey
 from ledger import circuit_breakers, commands, refusals
 from ledger.commands import CommandResult
 from ledger.fold import effect_state
+from ledger.store import writer
 from sessions import writers
 
 
@@ -57,7 +58,7 @@ def record_probe(
     if appended.status is AppendStatus.CREATED:
         values = {"result": result, "external_reference": external_reference}
         was_open = attempts[attempt].is_open
-        commands.apply_fact(
+        writer.apply_fact(
             row,
             attempts,
             commands.make_fact(origin, effect_state.PROBED, appended.position, attempt, values),

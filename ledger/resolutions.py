@@ -22,7 +22,7 @@ from journal.entries import SYSTEM_SOURCE
 from journal.entry_times import read_stated_us
 from journal.models import Entry
 from journal.order_keys import make_resolution_key
-from ledger.fold import compensation, effect_state
+from ledger.fold import effect_state
 from ledger.fold.effect_state import Fact
 from ledger.models import Effect
 from ledger.refusals import Refusal
@@ -324,22 +324,4 @@ def _apply_resolution(
         attempt=row.attempt_count,
         values={"answer": resolution.answer, "external_reference": resolution.reference},
     )
-    rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
-    compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
-    names = effect_state.fold_fact(row, attempts, fact) + compensation.load_and_derive_state(
-        row, rows, attempts_by_effect
-    )
-    target_violations = compensation.apply_compensations(
-        rows, attempts_by_effect, compensations_before
-    )
-    writer.write_effects(
-        rows.values(),
-        [attempt for numbered in attempts_by_effect.values() for attempt in numbered.values()],
-    )
-    writer.record_violations(
-        [
-            writer.Violation(*violation)
-            for violation in [*((row, name) for name in names), *target_violations]
-        ],
-        now,
-    )
+    writer.apply_fact(row, attempts, fact)

@@ -162,31 +162,62 @@ def apply_effect_facts(facts: Sequence[EffectFact]) -> dict[UUID, EffectRow]:
     rows = lock_effects(by_effect)
     attempts = load_relevant_attempts(rows, by_effect)
     repeated = _find_repeated_plans(rows, by_effect)
-    compensations = compensation.compensation_effects(rows, attempts)
     for report in facts:
         if report.effect not in rows:
             rows[report.effect] = _new_row(report)
-    names = fold_facts(rows, attempts, by_effect, repeated)
-    for identity, violations in names.items():
-        violations += compensation.load_and_derive_state(rows[identity], rows, attempts)
-    all_violations = [
+    arrived = [(report.effect, report.fact) for report in facts]
+    violations = _fold_and_write(rows, attempts, by_effect, arrived, repeated)
+    record_violations(violations, now_us())
+    return rows
+
+
+def apply_fact(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact) -> None:
+    """Apply a journalled fact to a locked effect, whose attempts are `attempts`."""
+    rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
+    violations = _fold_and_write(rows, attempts_by_effect, {row.id: [fact]}, [(row.id, fact)])
+    record_violations(violations, fact.received_us)
+
+
+def _fold_and_write(
+    rows: dict[UUID, EffectRow],
+    attempts: dict[UUID, dict[int, AttemptRow]],
+    facts: Mapping[UUID, Sequence[Fact]],
+    arrived: Sequence[tuple[UUID, Fact]],
+    repeated: Set[int] = frozenset(),
+) -> list[Violation]:
+    """Fold facts into locked effects, and write these and those that they compensate.
+
+    Returns the violations that the facts show. `arrived` are the same facts in the order of their
+    arrival. Plans at positions in `repeated` keep the policy result of their effect.
+    """
+    compensations = compensation.compensation_effects(rows, attempts)
+    names: dict[UUID, list[str]] = {}
+    for identity, effect_facts in facts.items():
+        row, numbered = rows[identity], attempts.setdefault(identity, {})
+        names[identity] = []
+        for fact in sorted(effect_facts, key=is_not_plan):
+            if fact.position in repeated:
+                fact.values |= effect_state.policy_result_of_effect(row)._asdict()
+            names[identity] += effect_state.fold_fact(row, numbered, fact)
+            names[identity] += check_claimed_class(row, fact)
+    for identity, names_of_effect in names.items():
+        names_of_effect += compensation.load_and_derive_state(rows[identity], rows, attempts)
+    violations = [
         Violation(rows[identity], name)
-        for identity, violations in names.items()
-        for name in dict.fromkeys(violations)
+        for identity, names_of_effect in names.items()
+        for name in dict.fromkeys(names_of_effect)
     ]
-    all_violations += [
+    violations += [
         Violation(*pair) for pair in compensation.apply_compensations(rows, attempts, compensations)
     ]
-    folded = [(report.effect, report.fact) for report in facts]
-    all_violations += [
+    violations += [
         Violation(row, stop_violations.STOP_VIOLATION)
-        for row in stop_violations.mark_stop_violations(rows, attempts, folded)
+        for row in stop_violations.mark_stop_violations(rows, attempts, arrived)
     ]
     write_effects(
         rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()]
     )
-    record_violations(all_violations, now_us())
-    return rows
+    return violations
 
 
 def _find_repeated_plans(
@@ -286,28 +317,6 @@ def _group_by_effect(facts: Sequence[EffectFact]) -> dict[UUID, list[Fact]]:
     for report in facts:
         groups.setdefault(report.effect.int, (report.effect, []))[1].append(report.fact)
     return dict(groups.values())
-
-
-def fold_facts(
-    rows: Mapping[UUID, EffectRow],
-    attempts: dict[UUID, dict[int, AttemptRow]],
-    facts: Mapping[UUID, Sequence[Fact]],
-    repeated: Set[int],
-) -> dict[UUID, list[str]]:
-    """Fold facts into the rows of their effects; return the violations that they show.
-
-    Plans at positions in `repeated` keep the policy result of their effect.
-    """
-    names: dict[UUID, list[str]] = {}
-    for identity, effect_facts in facts.items():
-        row, numbered = rows[identity], attempts.setdefault(identity, {})
-        violations = names[identity] = []
-        for fact in sorted(effect_facts, key=is_not_plan):
-            if fact.position in repeated:
-                fact.values |= effect_state.policy_result_of_effect(row)._asdict()
-            violations += effect_state.fold_fact(row, numbered, fact)
-            violations += check_claimed_class(row, fact)
-    return names
 
 
 def is_not_plan(fact: Fact) -> bool:

@@ -47,7 +47,7 @@ CODE: Final = re.compile(r"`([^`]+)`")
 PATH: Final = re.compile(r"[\w.-]+(?:/[\w.*-]+)*/?")
 # In a docstring or comment, also without a code span: see ledger/commands.py.
 PYTHON_FILE: Final = re.compile(r"(?<![\w./<-])[\w.-]+(?:/[\w.*-]+)*\.py\b")
-# `ledger.commands`, `ledger.commands.apply_fact()`, `ledger_effect.tool`
+# `ledger.commands`, `ledger.commands.lock_effect()`, `ledger_effect.tool`
 DOTTED: Final = re.compile(r"([a-z_]+(?:\.\w+)+)(?:\([^()]*\))?")
 CALL: Final = re.compile(r"(\w+)\([^()]*\)")
 # `load_attempts`, `opened_position`, `BREAKER_OPEN`; handles such as `e_41` have no second word.
