@@ -229,8 +229,9 @@ def _write_changes(comparisons: Sequence[TableComparison]) -> Counter[str]:
 
 def _require_equal_rows(batch: RebuildBatch, checks: Sequence[RowCheck]) -> None:
     for comparison in compare_batch(batch.copy_unread(), checks):
-        if comparison.differences:
-            row = comparison.differences[0]
+        for row in comparison.differences:
+            if row.kind in NOT_RESTORED:
+                continue
             raise RebuildRefused(
                 f"{row.table} {dict(row.key)} still differs in"
                 f" {row.column or 'its existence'} after it was restored. Nothing was changed."

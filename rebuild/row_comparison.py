@@ -11,9 +11,10 @@ from rebuild.registry import FoldedRow, RebuildBatch, RowCheck
 
 # A row differs in columns, is missing though the journal gives it, or is there though it does not;
 # or entries are not of a form that any version of Gatebook wrote; or rows of a bundle are not those
-# that were imported. The last two cannot be restored.
-Kind = Literal["changed", "missing", "added", "unreadable", "imported"]
-NOT_RESTORED: Final = ("unreadable", "imported")
+# that were imported; or a value is not the one whose digest its entry has; or a row is gone that no
+# entry gives as a whole. Only the first three can be restored.
+Kind = Literal["changed", "missing", "added", "unreadable", "imported", "altered", "lost"]
+NOT_RESTORED: Final = ("unreadable", "imported", "altered", "lost")
 _SESSION_COLUMNS: Final = ("session_id", "session")
 _NOT_A_COLUMN: Final = object()
 
@@ -79,6 +80,7 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
             result.changes.append(RowChange(pk, None))
             continue
         result.unknown.update(row.unknown.items())
+        result.differences += _describe_faults(check, batch, row, stored)
         changed = dict(_find_changed(stored, row))
         if changed:
             result.changes.append(RowChange(pk, {name: row.values[name] for name in changed}))
@@ -88,9 +90,11 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
             ]
     for row in folded.values():
         result.unknown.update(row.unknown.items())
-        result.differences.append(
-            _describe(check, batch, "missing", row.key, row.values, row.position)
-        )
+        result.differences += _describe_faults(check, batch, row, row.values)
+        kind: Kind = "lost" if row.is_lost else "missing"
+        result.differences.append(_describe(check, batch, kind, row.key, row.values, row.position))
+        if row.is_lost:
+            continue
         values = {
             name: value for name, value in row.values.items() if name not in row.unknown
         } | dict(check.insert_values(row))
@@ -106,6 +110,16 @@ def _find_changed(stored: Mapping[str, Any], row: FoldedRow) -> Iterator[tuple[s
             continue
         if folded != value or type(folded) is not type(value):
             yield name, folded
+
+
+def _describe_faults(
+    check: RowCheck, batch: RebuildBatch, row: FoldedRow, values: Mapping[str, Any]
+) -> list[RowDifference]:
+    """Return what the journal shows to be wrong with a row and cannot put right."""
+    return [
+        _describe(check, batch, fault, row.key, values, row.position, column)
+        for column, fault in row.faults.items()
+    ]
 
 
 def _describe(

@@ -69,16 +69,41 @@ def _fold_members(batch: RebuildBatch) -> dict[UUID, ProjectEntry]:
 
 def _fold_member_rows(batch: RebuildBatch) -> Iterator[FoldedRow]:
     names = load_project_names(batch)
+    stored = dict(_select_members(batch).values_list("id", "user_id"))
+    accounts = {
+        entry.facts["person"]: entry.facts["account"]
+        for entry in load_project_entries(batch, _MEMBERS, of_archives=True)
+        if "account" in entry.facts
+    }
     for identity, entry in _fold_members(batch).items():
-        user = names.find_person(entry.facts["person"])
+        person = entry.facts["person"]
+        user = names.find_person(person)
         values = {
             "id": identity,
             "project_id": batch.project,
             "user_id": user,
             "role": entry.facts["role"],
         }
-        unknown = {"user_id": NO_PERSON} if user is None else {}
-        yield FoldedRow((identity,), values, entry.position, unknown)
+        row = FoldedRow((identity,), values, entry.position)
+        if user is None:
+            _find_member_account(row, person, accounts.get(person), stored.get(identity))
+        yield row
+
+
+def _find_member_account(
+    row: FoldedRow, person: str, recorded: str | None, stored: int | None
+) -> None:
+    """Compare a member's account with its digest, where the pseudonym stands for none any more."""
+    if stored is None:
+        row.unknown["user_id"] = NO_PERSON
+        row.is_lost = True
+    elif recorded is None:
+        row.unknown["user_id"] = NO_PERSON
+    elif people.digest_account(person, stored) == recorded:
+        row.values["user_id"] = stored
+    else:
+        del row.values["user_id"]
+        row.faults["user_id"] = "altered"
 
 
 def _fold_teams(batch: RebuildBatch) -> Iterator[FoldedRow]:

@@ -178,12 +178,14 @@ class _PeopleEntries:
     added: dict[str, int] = field(default_factory=dict)  # the first admin.member_added
     added_last: dict[str, int] = field(default_factory=dict)  # the last one
     reset: dict[str, int] = field(default_factory=dict)  # the last admin.password_reset
+    last: dict[str, int] = field(default_factory=dict)  # the last entry of any of these kinds
     first: int = 2**63  # the first entry with a salt, and its time
     first_us: int = 2**63
 
     def add(self, position: int, received_us: int, kind: str, facts: Mapping[str, Any]) -> None:
         """Add an entry, in the order of positions."""
         person = facts["person"]
+        self.last[person] = position
         if "account" in facts:
             self.accounts.setdefault(person, (facts["account"], position))
         if kind == "admin.member_added":
@@ -231,11 +233,13 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
     nothing else.
     """
     of_people = _load_people_entries(batch)
+    found, users = set[str](), set[int]()  # people whose account is stored, and all accounts
     rows = User.objects.values_list(
         "pk", "person__pseudonym", "person__password_is_own", "password", "date_joined"
     )
     for user, stored, is_own, password, joined in rows.iterator(2_000):
         unknown: dict[str, str] = {}
+        users.add(user)
         right: str | None = stored
         account = of_people.accounts.get(stored or "")
         if account is None or account[0] != people.digest_account(stored, user):
@@ -244,6 +248,8 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
                 continue  # an account that never acted
             if right is None and account is None:
                 unknown["pseudonym"] = EARLIER_VERSION
+        if right is not None:
+            found.add(right)
         person = right or stored
         position = of_people.passwords.get((person, people.digest_password(password)), 0)
         salt, joined_us = people.read_password_salt(password), int(joined.timestamp() * 1_000_000)
@@ -256,15 +262,27 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
         }
         named_at = position or of_people.accounts.get(person, ("", 0))[1]
         yield FoldedRow((user,), values, named_at, unknown)
+    for user, person in Person.objects.values_list("user", "pseudonym").iterator(2_000):
+        if person not in of_people.accounts:
+            found.add(person)
+        if user not in users:  # the account is named as lost; its pseudonym is kept for the search
+            yield FoldedRow((user,), {})
+    for person in of_people.last.keys() - found:
+        yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
 
 
 def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
-    """Yield the username of each account that an entry added to a project."""
+    """Yield the username of each account that an entry added to a project.
+
+    No account is ever deleted: that of an erased person keeps its pseudonym.
+    """
     of_people = _load_people_entries(batch)
+    found: set[str | None] = set()
     texts = Body.objects.filter(entry__in=of_people.added_last.values())
     bodies = dict(texts.values_list("entry", "text"))
     for user, stored in User.objects.values_list("pk", "person__pseudonym").iterator(2_000):
         person = of_people.find_pseudonym(user, stored)
+        found.add(person)
         position = of_people.added_last.get(person or "")
         if position is None:
             continue
@@ -272,6 +290,8 @@ def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
         unknown = {} if "username" in body else {"username": ERASED}
         values = {"id": user, "username": body.get("username")}
         yield FoldedRow((user,), values, position, unknown)
+    for person in of_people.accounts.keys() - found:
+        yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
 
 
 def _excuse_account(batch: RebuildBatch, key: tuple[Any, ...]) -> str:

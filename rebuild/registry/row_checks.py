@@ -15,6 +15,9 @@ from db.row_changes import RowChange
 
 # What a batch of a check is about: some sessions of a project, a project, or the installation.
 Unit = Literal["session", "project", "installation"]
+# What the journal shows to be wrong and cannot put right: a stored value has another digest than
+# its entry records.
+Fault = Literal["altered"]
 
 
 @dataclass(slots=True)
@@ -26,6 +29,9 @@ class FoldedRow:
     position: int = 0  # of the entry that last spoke of the row
     # Columns of this row that cannot be recomputed, with the reason; see docs/how-to/operating.md.
     unknown: dict[str, str] = field(default_factory=dict)
+    # Columns that are named and not restored. An altered one is in neither of the above.
+    faults: dict[str, Fault] = field(default_factory=dict)
+    is_lost: bool = False  # no entry gives enough to insert the row where it is missing
 
 
 @dataclass(slots=True)

@@ -181,6 +181,13 @@ def _format_line(described: dict[str, Any]) -> str:
             return (
                 f"imported: {where}: {described['column']} differs from what was imported ({entry})"
             )
+        case "altered":
+            return (
+                f"altered: {where}: {described['column']} is {described['stored']!r}, which is not"
+                f" the value whose digest {entry} has"
+            )
+        case "lost":
+            return f"lost: {where}: {entry} speaks of it, and no stored row is that one"
     return (
         f"changed: {where}: {described['column']} is {described['stored']!r}, and the journal gives"
         f" {described['expected']!r} ({entry})"

@@ -1,0 +1,110 @@
+"""Accounts that were exchanged, and what people's rows say of them, differ from the journal."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from accounts import people
+from accounts.models import Membership, Person
+from db.clock import now_us
+from erasure import person_erasure
+from journal import erasures
+from journal.models import Entry
+from rebuild import batches, checking
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import PASSWORD
+from tests.rebuild.test_forged_rows import forge, run
+from tests.rebuild.test_rebuilt_stories import list_differences
+
+pytestmark = pytest.mark.django_db
+
+
+def name_differences() -> set[tuple[str, str, str]]:
+    """What the check names: (difference, table, column) of each."""
+    return {(row["difference"], row["table"], row.get("column", "")) for row in list_differences()}
+
+
+def list_unknown() -> set[tuple[str, str]]:
+    """What cannot be compared, by table and column."""
+    results = checking.check_batches(None, batches.NO_SESSION)
+    return {(table, column) for result in results for table, column, _reason in result.unknown}
+
+
+# An account that seems older than every entry, with its own password, in the place of another.
+_EXCHANGE = (
+    "INSERT INTO auth_user (username, password, is_superuser, first_name, last_name, email,"
+    " is_staff, is_active, date_joined) SELECT 'other', password || 'x', is_superuser, '', '', '',"
+    " is_staff, is_active, '2001-01-01 00:00:00+00:00' FROM auth_user WHERE username = 'dora'",
+    "INSERT INTO accounts_person (user_id, pseudonym, theme, clock, single_keys, password_is_own,"
+    " password_given_by) SELECT (SELECT id FROM auth_user WHERE username = 'other'), 'p_other',"
+    " theme, clock, single_keys, TRUE, '' FROM accounts_person WHERE user_id ="
+    " (SELECT id FROM auth_user WHERE username = 'dora')",
+    "UPDATE accounts_membership SET user_id = (SELECT id FROM auth_user WHERE username = 'other')"
+    " WHERE user_id = (SELECT id FROM auth_user WHERE username = 'dora')",
+    "DELETE FROM accounts_person WHERE user_id ="
+    " (SELECT id FROM auth_user WHERE username = 'dora')",
+    "DELETE FROM auth_user WHERE username = 'dora'",
+    "UPDATE auth_user SET username = 'dora' WHERE username = 'other'",
+)
+
+
+def test_an_account_in_the_place_of_an_administrator_is_named(inbox: InboxScenario) -> None:
+    inbox.person("dora", "administrator")
+    assert list_differences() == []
+    forge(_EXCHANGE)
+    named = {
+        ("altered", "accounts_membership", "user_id"),
+        ("lost", "accounts_person", ""),
+        ("lost", "auth_user", ""),
+    }
+    assert name_differences() == named
+    # The account is in no entry as a whole: what else differs is restored, and this is named again.
+    forge(("UPDATE accounts_membership SET role = 'viewer' WHERE role = 'administrator'",))
+    code, text = run()
+    assert (code, "cannot be restored" in text) == (1, True), text
+    assert "lost: accounts_person" in text
+    assert "altered: accounts_membership" in text
+    assert name_differences() == named
+    # With the membership gone as well, nothing could be inserted for it.
+    forge(("DELETE FROM accounts_membership WHERE user_id = (SELECT max(id) FROM auth_user)",))
+    lost = {("lost", table, "") for _difference, table, _column in named}
+    assert name_differences() == lost
+    assert run()[0] == 1
+
+
+def test_a_pseudonym_of_an_earlier_version_is_never_gone(inbox: InboxScenario) -> None:
+    user = User.objects.create(username="earlier", password="md5$salt$0")
+    with transaction.atomic():
+        add_earlier_member(inbox, user)
+    assert list_differences() == []
+    forge((f"DELETE FROM accounts_person WHERE user_id = {user.pk}",))
+    assert name_differences() == {("lost", "accounts_person", "")}
+    assert ("accounts_membership", "user_id") in list_unknown()
+
+
+def add_earlier_member(inbox: InboxScenario, user: User) -> None:
+    """Add a member as a version did that recorded no digest of the account."""
+    recorded: Any = people._record
+
+    def record(membership: Membership, kind: str, actor: str, facts: dict[str, str]) -> None:
+        recorded(membership, kind, actor, {"person": facts["person"], "role": facts["role"]})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(people, "_record", record)
+        people.add_project_member(inbox.project, user.username, "viewer", PASSWORD)
+
+
+def test_an_erased_person_is_not_lost(inbox: InboxScenario) -> None:
+    member = inbox.person("dora", "reviewer")
+    person_erasure.end_person_access(member.user, actor="p_1")
+    person_erasure.erase_account(member.user)
+    added = Entry.objects.filter(kind="admin.member_added", subject=member.id).get()
+    with transaction.atomic():
+        erasures.erase_body(
+            inbox.project.id, added.position, reason="t-1", actor="p_1", now_us=now_us()
+        )
+    assert list_differences() == []
+    pseudonym = Person.objects.get(user=member.user).pseudonym
+    assert User.objects.get(pk=member.user.pk).username == pseudonym
