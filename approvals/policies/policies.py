@@ -24,7 +24,9 @@ from ledger import stops as ledger_stops
 def find_policy_set(project: Project, text: str) -> PolicySet | None:
     """Return the set that was loaded from exactly this text, if any."""
     return (
-        PolicySet.objects.filter(project=project, sha256=_sha256(text)).order_by("version").last()
+        PolicySet.objects.filter(project=project, sha256=digest_policy_text(text))
+        .order_by("version")
+        .last()
     )
 
 
@@ -48,7 +50,7 @@ def load_policy_set(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> 
         name=rules["name"],
         version=(earlier["latest"] or 0) + 1,
         text=text,
-        sha256=_sha256(text),
+        sha256=digest_policy_text(text),
         rules=rules,
         loaded_by=actor,
         loaded_at_us=now_us(),
@@ -137,7 +139,8 @@ def _lock_project(project: Project) -> None:
     Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
 
 
-def _sha256(text: str) -> str:
+def digest_policy_text(text: str) -> str:
+    """Return the SHA-256 of the text of rules, as its entry and its row have it."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

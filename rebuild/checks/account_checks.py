@@ -30,7 +30,7 @@ from rebuild.project_journal import (
     load_project_entries,
 )
 from rebuild.project_names import load_project_names
-from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
+from rebuild.registry import Fault, FoldedRow, RebuildBatch, RowCheck, register_row_check
 
 _MEMBERS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
 _TEAMS: Final = ("admin.team_created", "admin.team_removed")
@@ -321,26 +321,35 @@ def _fold_repositories(batch: RebuildBatch) -> Iterator[FoldedRow]:
     usual = Repository()
     for row in _select_repositories(batch):
         entry, unknown = changes.get(row.id), dict[str, str]()
+        faults: dict[str, Fault] = {}
         patterns = (usual.production_refs, usual.protected_refs, usual.patterns_version)
         if entry is not None:
             patterns = (
-                _read_patterns(entry, "production", row.production_refs, unknown),
-                _read_patterns(entry, "protected", row.protected_refs, unknown),
+                _read_patterns(entry, "production", row.production_refs, unknown, faults),
+                _read_patterns(entry, "protected", row.protected_refs, unknown, faults),
                 entry.facts["patterns_version"],
             )
         values: dict[str, Any] = dict(
             zip(("production_refs", "protected_refs", "patterns_version"), patterns, strict=True)
         )
         position = 0 if entry is None else entry.position
-        yield FoldedRow((row.id,), values, position, unknown)
+        yield FoldedRow((row.id,), values, position, unknown, faults)
 
 
-def _read_patterns(entry: ProjectEntry, fact: str, stored: str, unknown: dict[str, str]) -> Any:
+def _read_patterns(
+    entry: ProjectEntry,
+    fact: str,
+    stored: str,
+    unknown: dict[str, str],
+    faults: dict[str, Fault],
+) -> Any:
     """Return the patterns of an entry; where they are erased, its digest knows the stored ones."""
     patterns = entry.read(fact, {})
     if patterns is None:
-        if entry.facts.get(fact) != keyed_digest("ref patterns", stored):
+        if fact not in entry.facts:
             unknown[f"{fact}_refs"] = ERASED
+        elif entry.facts[fact] != keyed_digest("ref patterns", stored):
+            faults[f"{fact}_refs"] = "altered"
         return stored
     return patterns
 

@@ -26,7 +26,7 @@ from rebuild.project_journal import (
     load_project_entries,
 )
 from rebuild.project_names import load_project_names, read_user
-from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
+from rebuild.registry import Fault, FoldedRow, RebuildBatch, RowCheck, register_row_check
 
 _GRANTS: Final = ("exemption.requested", "exemption.confirmed", "exemption.granted")
 _EXEMPTIONS: Final = (*_GRANTS, "exemption.used", "exemption.revoked", "exemption.expired")
@@ -68,10 +68,13 @@ def _fold_exemption(
         "uses": 0,
         "used_at_us": None,
     }
+    faults: dict[str, Fault] = {}
     if request.body is not None:
         values |= {name: request.body[name] for name in EXEMPTION_SCOPES}
-    elif not stored or request.facts.get("scope") != digest_scope(stored):
+    elif not stored or "scope" not in request.facts:
         unknown |= dict.fromkeys(EXEMPTION_SCOPES, ERASED)
+    elif request.facts["scope"] != digest_scope(stored):
+        faults["scope"] = "altered"
     for entry in entries:
         match entry.kind.removeprefix("exemption."):
             case "granted":
@@ -83,7 +86,7 @@ def _fold_exemption(
             case "used":
                 values["uses"] += 1
                 values["used_at_us"] = entry.received_us
-    return FoldedRow((request.subject,), values, entries[-1].position, unknown)
+    return FoldedRow((request.subject,), values, entries[-1].position, unknown, faults)
 
 
 def _fold_exemption_votes(batch: RebuildBatch) -> Iterator[FoldedRow]:
@@ -112,14 +115,16 @@ def _fold_stops(batch: RebuildBatch) -> Iterator[FoldedRow]:
     for entry in entries:
         if entry.kind != "stop.set" or entry.subject is None:
             continue
-        unknown: dict[str, str] = {}
+        unknown, faults = dict[str, str](), dict[str, Fault]()
         subject, end = entry.facts["thing"], lifted.get(entry.subject)
         if entry.facts["scope"] == "tool":
             subject = entry.read("subject", unknown)
-            name = stored.get(entry.subject, "")
-            if subject is None and entry.facts.get("tool") == tool_name_digest(name):
+            name, digest = stored.get(entry.subject), entry.facts.get("tool")
+            if subject is None and name is not None and digest is not None:
                 subject = name
                 unknown.clear()
+                if digest != tool_name_digest(name):
+                    faults["subject"] = "altered"
         values = {
             "id": entry.subject,
             "project_id": batch.project,
@@ -133,7 +138,7 @@ def _fold_stops(batch: RebuildBatch) -> Iterator[FoldedRow]:
             if end is None
             else read_user(batch, end.actor, unknown, "lifted_by_id"),
         }
-        yield FoldedRow((entry.subject,), values, (end or entry).position, unknown)
+        yield FoldedRow((entry.subject,), values, (end or entry).position, unknown, faults)
 
 
 def _fold_tools(batch: RebuildBatch) -> Iterator[FoldedRow]:
@@ -154,35 +159,59 @@ def _fold_tools(batch: RebuildBatch) -> Iterator[FoldedRow]:
                 unknown["description"] = "an erasure may remove its words"
             yield FoldedRow((tool["name"],), values, load.position, unknown)
         return
-    declared = load.facts.get("declared", {})
+    declared = dict(load.facts.get("declared", {}))
     for row in _select_tools(batch).values():
-        digest = declared.get(tool_name_digest(row["name"]))
+        digest = declared.pop(tool_name_digest(row["name"]), None)
         if digest is not None:
-            unknown = {}
+            tool = FoldedRow((row["name"],), {"name": row["name"], **same}, load.position)
             if digest != registry.digest_declaration(row):
-                unknown = dict.fromkeys(registry.DECLARED_COLUMNS, ERASED)
-            yield FoldedRow((row["name"],), {"name": row["name"], **same}, load.position, unknown)
+                tool.faults["declaration"] = "altered"
+            yield tool
+    for name_digest in declared:
+        yield FoldedRow((name_digest,), same, load.position, is_lost=True)
 
 
 def _fold_policy_sets(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    texts = dict(_select_policy_sets(batch).values_list("id", "text"))
     for entry in load_project_entries(batch, ("policy.loaded",)):
-        unknown: dict[str, str] = {}
-        text = entry.read("text", unknown)
-        values = {
-            "id": entry.subject,
-            "project_id": batch.project,
-            "name": entry.read("name", unknown),
-            "version": entry.facts["version"],
-            "text": text,
-            "sha256": entry.facts["sha256"],
-            "rules": None,
-            "loaded_by": entry.actor,
-        }
-        try:
-            values["rules"] = orjson.loads(orjson.dumps(policies_yaml.parse_policies(text or "")))
-        except DocumentError:
-            unknown["rules"] = ERASED if text is None else "this version reads its text differently"
-        yield FoldedRow((entry.subject,), values, entry.position, unknown)
+        if entry.subject is not None:
+            yield _fold_policy_set(batch, entry, texts.get(entry.subject))
+
+
+def _fold_policy_set(
+    batch: RebuildBatch, entry: ProjectEntry, stored_text: str | None
+) -> FoldedRow:
+    """Return loaded rules. Where their text is erased, its digest knows the stored one."""
+    row = FoldedRow((entry.subject,), {}, entry.position)
+    text, name = entry.read("text", row.unknown), entry.read("name", row.unknown)
+    if text is None and stored_text is not None:
+        del row.unknown["text"]
+        text = stored_text
+        if policies.digest_policy_text(stored_text) != entry.facts["sha256"]:
+            row.faults["text"] = "altered"
+            row.unknown["rules"] = "its text is not the one whose digest the entry has"
+    row.is_lost = text is None
+    row.values |= {
+        "id": entry.subject,
+        "project_id": batch.project,
+        "name": name,
+        "version": entry.facts["version"],
+        "text": text,
+        "sha256": entry.facts["sha256"],
+        "rules": None,
+        "loaded_by": entry.actor,
+    }
+    if text is None or row.faults:
+        row.unknown.setdefault("rules", ERASED)
+        return row
+    try:
+        row.values["rules"] = orjson.loads(orjson.dumps(policies_yaml.parse_policies(text)))
+    except DocumentError:
+        row.unknown["rules"] = "this version reads its text differently"
+        return row
+    if name is None and row.unknown.pop("name", ""):
+        row.values["name"] = row.values["rules"]["name"]
+    return row
 
 
 def _fold_activations(batch: RebuildBatch) -> Iterator[FoldedRow]:

@@ -27,7 +27,7 @@ from rebuild.project_journal import (
     load_project_entries,
 )
 from rebuild.project_names import read_user
-from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
+from rebuild.registry import Fault, FoldedRow, RebuildBatch, RowCheck, register_row_check
 
 _NOT_A_REFERENCE: Final = "a number of the table, to which nothing refers"
 _CHANNELS: Final = ("admin.channel_added", "admin.channel_changed", "admin.channel_removed")
@@ -118,12 +118,14 @@ def _fold_identities(batch: RebuildBatch) -> Iterator[FoldedRow]:
         else:
             listed.pop(key, None)
     for key, entry in listed.items():
-        unknown: dict[str, str] = {}
+        unknown, faults = dict[str, str](), dict[str, Fault]()
         value = entry.read("identity", unknown, "value")
         stored = values.get(key, "")
         if agent_identities.digest_identity(stored) == entry.facts["value"]:
             value = stored
             unknown.clear()
+        elif value is None and key in values:
+            faults["value"] = "altered"
         row = {
             "id": key,
             "project_id": batch.project,
@@ -133,7 +135,7 @@ def _fold_identities(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "value": value,
             "created_by": entry.actor,
         }
-        yield FoldedRow((key,), row, entry.position, unknown)
+        yield FoldedRow((key,), row, entry.position, unknown, faults)
 
 
 def _excuse_identity(batch: RebuildBatch, key: tuple[Any, ...]) -> str:

@@ -1,5 +1,6 @@
 """The checks of rows by table, in the order in which their rows refer to each other."""
 
+from rebuild.registry.row_checks import Fault as Fault
 from rebuild.registry.row_checks import FoldedRow as FoldedRow
 from rebuild.registry.row_checks import RebuildBatch as RebuildBatch
 from rebuild.registry.row_checks import RowCheck as RowCheck

@@ -29,7 +29,7 @@ class FoldedRow:
     position: int = 0  # of the entry that last spoke of the row
     # Columns of this row that cannot be recomputed, with the reason; see docs/how-to/operating.md.
     unknown: dict[str, str] = field(default_factory=dict)
-    # Columns that are named and not restored. An altered one is in neither of the above.
+    # What is named and not restored: a column, or the fact whose digest is of several columns.
     faults: dict[str, Fault] = field(default_factory=dict)
     is_lost: bool = False  # no entry gives enough to insert the row where it is missing
 

@@ -369,14 +369,24 @@ def list_unknown() -> set[tuple[str, str]]:
 
 def test_erased_texts_are_compared_by_their_digests(inbox: InboxScenario) -> None:
     furnish(inbox)
-    kinds = ("admin.tools_loaded", "admin.repository_changed", "stop.set", "exemption.requested")
+    with transaction.atomic():
+        agent_identities.add_identity(
+            inbox.organization.agent, "github", "deploy-bot", actor="gatebook"
+        )
+    kinds = (
+        *("admin.tools_loaded", "admin.repository_changed", "admin.identity_added"),
+        *("stop.set", "exemption.requested", "policy.loaded"),
+    )
     for position in Entry.objects.filter(kind__in=kinds).values_list("position", flat=True):
         with transaction.atomic():
             erasures.erase_body(
                 inbox.project.id, position, reason="ticket", actor="p_1", now_us=now_us()
             )
     assert list_differences() == []
-    of_controls = {"ledger_tool", "ledger_stop", "accounts_repository", "approvals_exemption"}
+    of_controls = {
+        *("ledger_tool", "ledger_stop", "accounts_repository", "approvals_exemption"),
+        *("approvals_policyset", "hooks_agentidentity"),
+    }
     assert [pair for pair in list_unknown() if pair[0] in of_controls] == []
     forge(
         (
@@ -384,12 +394,46 @@ def test_erased_texts_are_compared_by_their_digests(inbox: InboxScenario) -> Non
             "UPDATE ledger_stop SET subject = 'none' WHERE lifted_at_us IS NULL",
             "UPDATE accounts_repository SET protected_refs = '' WHERE name = 'web'",
             "UPDATE approvals_exemption SET tool = '*'",
+            "UPDATE approvals_policyset SET text = 'name: basic'",
+            "UPDATE hooks_agentidentity SET value = 'other-bot'",
+            "DELETE FROM ledger_tool WHERE name = 'git.push'",
         )
     )
     # The right values are erased; what is known is that these are others.
-    assert list_unknown() >= {
-        ("ledger_tool", "reversibility"),
-        ("ledger_stop", "subject"),
-        ("accounts_repository", "protected_refs"),
-        ("approvals_exemption", "tool"),
+    assert {
+        (row["difference"], row["table"], row.get("column", "")) for row in list_differences()
+    } == {
+        ("altered", "ledger_tool", "declaration"),
+        ("lost", "ledger_tool", ""),
+        ("altered", "ledger_stop", "subject"),
+        ("altered", "accounts_repository", "protected_refs"),
+        ("altered", "approvals_exemption", "scope"),
+        ("altered", "approvals_policyset", "text"),
+        ("altered", "hooks_agentidentity", "value"),
+    }
+    assert run("--check")[0] == 1
+    assert run()[0] == 1
+
+
+def test_rules_are_compared_with_their_text_after_its_entry_is_erased(
+    inbox: InboxScenario,
+) -> None:
+    for position in Entry.objects.filter(kind="policy.loaded").values_list("position", flat=True):
+        with transaction.atomic():
+            erasures.erase_body(
+                inbox.project.id, position, reason="ticket", actor="p_1", now_us=now_us()
+            )
+    assert list_differences() == []
+    assert [pair for pair in list_unknown() if pair[0] == "approvals_policyset"] == []
+    forge(("UPDATE approvals_policyset SET rules = '{}', name = 'other'",))
+    assert {(row["difference"], row.get("column")) for row in list_differences()} == {
+        ("changed", "rules"),
+        ("changed", "name"),
+    }
+    assert run()[0] == 0
+    assert list_differences() == []
+    forge(("DELETE FROM approvals_activation", "DELETE FROM approvals_policyset"))
+    assert {(row["difference"], row["table"]) for row in list_differences()} == {
+        ("missing", "approvals_activation"),
+        ("lost", "approvals_policyset"),
     }

@@ -183,8 +183,7 @@ def _format_line(described: dict[str, Any]) -> str:
             )
         case "altered":
             return (
-                f"altered: {where}: {described['column']} is {described['stored']!r}, which is not"
-                f" the value whose digest {entry} has"
+                f"altered: {where}: {described['column']} is not the value whose digest {entry} has"
             )
         case "lost":
             return f"lost: {where}: {entry} speaks of it, and no stored row is that one"
