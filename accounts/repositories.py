@@ -26,6 +26,11 @@ def ensure_repository(project: Project, name: str) -> Repository:
     return repository
 
 
+def digest_repository_name(name: str) -> str:
+    """Return the journal's keyed digest of a repository's name."""
+    return keyed_digest("repository", name)
+
+
 def shorten_ref(ref: str) -> str:
     """Return a ref without `refs/heads/` or `refs/tags/`; any other as it is."""
     for prefix in _PREFIXES:
@@ -103,6 +108,7 @@ def change_ref_patterns(
         actor=actor,
         subject=repository.id,
         facts={
+            "repository": digest_repository_name(repository.name),
             "patterns_version": repository.patterns_version,
             "production": keyed_digest("ref patterns", wanted[0]),
             "protected": keyed_digest("ref patterns", wanted[1]),

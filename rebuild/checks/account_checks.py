@@ -1,6 +1,6 @@
 """Checks of members, agents, teams, tokens and repositories: who may do what, which refs count."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -315,12 +315,14 @@ def _select_review_settings(batch: RebuildBatch) -> "QuerySet[Any]":
 
 def _fold_repositories(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """Yield every repository. Reports create them, so the stored ids count as given."""
-    changes = {
-        entry.subject: entry for entry in load_project_entries(batch, ("admin.repository_changed",))
-    }
+    changes: dict[UUID, list[ProjectEntry]] = {}
+    for change in load_project_entries(batch, ("admin.repository_changed",)):
+        if change.subject is not None:
+            changes.setdefault(change.subject, []).append(change)
     usual = Repository()
     for row in _select_repositories(batch):
-        entry, unknown = changes.get(row.id), dict[str, str]()
+        entries = changes.pop(row.id, [])
+        entry, unknown = entries[-1] if entries else None, dict[str, str]()
         faults: dict[str, Fault] = {}
         patterns = (usual.production_refs, usual.protected_refs, usual.patterns_version)
         if entry is not None:
@@ -333,7 +335,45 @@ def _fold_repositories(batch: RebuildBatch) -> Iterator[FoldedRow]:
             zip(("production_refs", "protected_refs", "patterns_version"), patterns, strict=True)
         )
         position = 0 if entry is None else entry.position
-        yield FoldedRow((row.id,), values, position, unknown, faults)
+        repository = FoldedRow((row.id,), values, position, unknown, faults)
+        values["project_id"] = batch.project
+        if entries:
+            _compare_repository_name(repository, entries, row.name)
+        yield repository
+    if changes:
+        yield from _fold_missing_repositories(batch, changes)
+
+
+def _compare_repository_name(row: FoldedRow, entries: Sequence[ProjectEntry], stored: str) -> None:
+    """Compare the name, which never changes, with any entry that has it or its digest."""
+    for entry in entries:
+        if name := entry.read("repository", {}):
+            row.values["name"] = name
+            return
+    digests = {entry.facts["repository"] for entry in entries if "repository" in entry.facts}
+    if not digests:
+        row.unknown["name"] = ERASED
+    elif digests != {repositories.digest_repository_name(stored)}:
+        row.faults["name"] = "altered"
+
+
+def _fold_missing_repositories(
+    batch: RebuildBatch, changes: Mapping[UUID, Sequence[ProjectEntry]]
+) -> Iterator[FoldedRow]:
+    """Yield repositories that entries name and the project lacks: none is ever deleted."""
+    elsewhere = set(Repository.objects.filter(pk__in=changes).values_list("pk", flat=True))
+    for identity, entries in changes.items():
+        last, unknown = entries[-1], dict[str, str]()
+        values: dict[str, Any] = {
+            "id": identity,
+            "project_id": batch.project,
+            "name": last.read("repository", unknown),
+            "production_refs": last.read("production", unknown),
+            "protected_refs": last.read("protected", unknown),
+            "patterns_version": last.facts["patterns_version"],
+        }
+        is_lost = bool(unknown) or identity in elsewhere
+        yield FoldedRow((identity,), values, last.position, unknown, is_lost=is_lost)
 
 
 def _read_patterns(
@@ -460,11 +500,7 @@ def register_account_checks() -> None:
             _fold_repositories,
             _select_repositories,
             repositories.restore_repositories,
-            {
-                **_CREATED,
-                "project_id": "a repository is created by the report that names it",
-                "name": "a repository is created by the report that names it",
-            },
+            _CREATED,
         ),
     )
     for check in checks:

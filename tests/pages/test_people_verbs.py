@@ -277,6 +277,7 @@ def test_changed_patterns_are_a_new_version_and_equal_ones_are_not(
     assert facts.pop("patterns_version") == 2
     # The patterns themselves are in the body, which can be erased.
     assert facts == {
+        "repository": keyed_digest("repository", organization.repository.name),
         "production": keyed_digest("ref patterns", "trunk"),
         "protected": keyed_digest("ref patterns", ""),
     }

@@ -9,7 +9,7 @@ from django.db import transaction
 from pytest_django import Settings
 
 from accounts import agents, invitations, people, projects, repositories, teams, tokens
-from accounts.models import AgentToken, Invitation
+from accounts.models import AgentToken, Invitation, Repository
 from approvals import exemptions, review_settings
 from approvals.gates import comments
 from approvals.gates.statuses import US
@@ -436,4 +436,41 @@ def test_rules_are_compared_with_their_text_after_its_entry_is_erased(
     assert {(row["difference"], row["table"]) for row in list_differences()} == {
         ("missing", "approvals_activation"),
         ("lost", "approvals_policyset"),
+    }
+
+
+def test_a_repository_with_changed_patterns_keeps_its_name(inbox: InboxScenario) -> None:
+    repository = inbox.organization.repository
+    with transaction.atomic():
+        repositories.change_ref_patterns(
+            repository, production="trunk", protected="v*", actor="gatebook"
+        )
+    assert list_differences() == []
+    # Its patterns go with its name: another one of this name would have the usual ones.
+    rename = f"UPDATE accounts_repository SET name = 'elsewhere' WHERE name = '{repository.name}'"
+    forge((rename,))
+    assert {(row["difference"], row["column"]) for row in list_differences()} == {
+        ("changed", "name")
+    }
+    assert run()[0] == 0
+    forge(("DELETE FROM accounts_repository WHERE production_refs = 'trunk'",))
+    assert {(row["difference"], row["table"]) for row in list_differences()} == {
+        ("missing", "accounts_repository")
+    }
+    assert run()[0] == 0
+    restored = Repository.objects.get(pk=repository.pk)
+    assert (restored.name, restored.production_refs) == (repository.name, "trunk")
+    changed = Entry.objects.get(kind="admin.repository_changed", subject=repository.id)
+    with transaction.atomic():
+        erasures.erase_body(
+            inbox.project.id, changed.position, reason="t-1", actor="p_1", now_us=now_us()
+        )
+    assert list_differences() == []
+    forge((rename,))
+    assert {(row["difference"], row["column"]) for row in list_differences()} == {
+        ("altered", "name")
+    }
+    forge(("DELETE FROM accounts_repository WHERE production_refs = 'trunk'",))
+    assert {(row["difference"], row["table"]) for row in list_differences()} == {
+        ("lost", "accounts_repository")
     }
