@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -33,6 +34,8 @@ _NOT_A_REFERENCE: Final = "a number of the table, to which nothing refers"
 _CHANNELS: Final = ("admin.channel_added", "admin.channel_changed", "admin.channel_removed")
 _SOURCES: Final = ("admin.source_added", "admin.source_rotated", "admin.source_changed")
 _IDENTITIES: Final = ("admin.identity_added", "admin.identity_removed")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOMENT_US: Final = 60_000_000  # at most between a row's clock and that of its entry
 
 
 def _fold_channels(batch: RebuildBatch) -> Iterator[FoldedRow]:
@@ -174,17 +177,21 @@ class _PeopleEntries:
 
     # The digest of the account, and the first entry that has it.
     accounts: dict[str, tuple[str, int]] = field(default_factory=dict)
-    passwords: dict[tuple[str, str], int] = field(default_factory=dict)  # by digest
+    # By digest: the last entry, and its time.
+    passwords: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     salts: set[tuple[str, str]] = field(default_factory=set)  # of entries without a digest
     named: set[str] = field(default_factory=set)  # their own password is in an entry
     added: dict[str, int] = field(default_factory=dict)  # the first admin.member_added
     added_last: dict[str, int] = field(default_factory=dict)  # the last one
     reset: dict[str, int] = field(default_factory=dict)  # the last admin.password_reset
+    given: dict[str, tuple[str, int]] = field(default_factory=dict)  # by whom that was, and when
     last: dict[str, int] = field(default_factory=dict)  # the last entry of any of these kinds
     first: int = 2**63  # the first entry with a salt, and its time
     first_us: int = 2**63
 
-    def add(self, position: int, received_us: int, kind: str, facts: Mapping[str, Any]) -> None:
+    def add(
+        self, position: int, received_us: int, kind: str, actor: str, facts: Mapping[str, Any]
+    ) -> None:
         """Add an entry, in the order of positions."""
         person = facts["person"]
         self.last[person] = position
@@ -195,9 +202,10 @@ class _PeopleEntries:
             self.added_last[person] = position
         elif kind == "admin.password_reset":
             self.reset[person] = position
+            self.given[person] = actor, received_us
         elif facts.get("salt"):
             if "password" in facts:
-                self.passwords[person, facts["password"]] = position
+                self.passwords[person, facts["password"]] = position, received_us
             else:
                 self.salts.add((person, facts["salt"]))
             self.named.add(person)
@@ -237,9 +245,10 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
     of_people = _load_people_entries(batch)
     found, users = set[str](), set[int]()  # people whose account is stored, and all accounts
     rows = User.objects.values_list(
-        "pk", "person__pseudonym", "person__password_is_own", "password", "date_joined"
+        *("pk", "person__pseudonym", "person__password_is_own", "password", "date_joined"),
+        *("person__password_given_by", "person__password_given_at"),
     )
-    for user, stored, is_own, password, joined in rows.iterator(2_000):
+    for user, stored, is_own, password, joined, *giver in rows.iterator(2_000):
         unknown: dict[str, str] = {}
         users.add(user)
         right: str | None = stored
@@ -253,7 +262,9 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
         if right is not None:
             found.add(right)
         person = right or stored
-        position = of_people.passwords.get((person, people.digest_password(password)), 0)
+        position, own_us = of_people.passwords.get(
+            (person, people.digest_password(password)), (0, None)
+        )
         salt, joined_us = people.read_password_salt(password), int(joined.timestamp() * 1_000_000)
         if is_own and not position and of_people.is_password_earlier(person, salt, joined_us):
             unknown["password_is_own"] = EARLIER_VERSION
@@ -262,6 +273,9 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "pseudonym": right or "(unknown)",
             "password_is_own": is_own is not False and position > 0,
         }
+        if person in of_people.given:
+            by, at = _find_giver(*of_people.given[person], *giver, own_us)
+            values |= {"password_given_by": by, "password_given_at": at}
         named_at = position or of_people.accounts.get(person, ("", 0))[1]
         yield FoldedRow((user,), values, named_at, unknown)
     for user, person in Person.objects.values_list("user", "pseudonym").iterator(2_000):
@@ -271,6 +285,25 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
             yield FoldedRow((user,), {})
     for person in of_people.last.keys() - found:
         yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
+
+
+def _find_giver(
+    by: str, reset_us: int, stored_by: str, stored_at: datetime | None, own_us: int | None
+) -> tuple[str, datetime]:
+    """Return who else gave a password, and when: by the last reset, or later without an entry.
+
+    A command on the server records nothing, and neither does a new first password of an unused
+    account. The present password, if it is in an entry as the person's own (`own_us`), is not from
+    after that entry.
+    """
+    recorded = by, _EPOCH + timedelta(microseconds=reset_us)
+    if stored_at is None:
+        return recorded
+    stored_us = (stored_at - _EPOCH) // timedelta(microseconds=1)
+    if abs(stored_us - reset_us) <= _MOMENT_US:
+        return by, stored_at
+    is_later = stored_us > reset_us and (own_us is None or stored_us <= own_us + _MOMENT_US)
+    return (stored_by, stored_at) if is_later else recorded
 
 
 def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
@@ -308,11 +341,11 @@ def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
         kinds = ("admin.member_added", "admin.password_reset", *people.OWN_PASSWORD_KINDS)
         rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system")
         of_people = _PeopleEntries()
-        columns = rows.order_by("position").values_list("position", "received_us", "kind", "facts")
-        for position, received_us, kind, text in columns.iterator(2_000):
+        names = ("position", "received_us", "kind", "actor", "facts")
+        for *columns, text in rows.order_by("position").values_list(*names).iterator(2_000):
             facts = orjson.loads(text)
             if "person" in facts:
-                of_people.add(position, received_us, kind, facts)
+                of_people.add(*columns, facts)
         batch.cache["people"] = of_people
     loaded: _PeopleEntries = batch.cache["people"]
     return loaded
@@ -342,14 +375,9 @@ def _select_people(_batch: RebuildBatch) -> "QuerySet[Any]":
     return Person.objects.all()
 
 
-_OF_PERSON: Final = {
-    **dict.fromkeys(("theme", "clock", "single_keys"), "a setting of pages, which decides nothing"),
-    **dict.fromkeys(
-        ("password_given_by", "password_given_at"), "shown to people; admin.password_reset has it"
-    ),
-}
-
-
+_OF_PERSON: Final = dict.fromkeys(
+    ("theme", "clock", "single_keys"), "a setting of pages, which decides nothing"
+)
 _OF_ACCOUNT: Final = {
     **dict.fromkeys(
         ("password", "date_joined"), "compared with the entries of the person's own password"

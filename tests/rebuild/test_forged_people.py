@@ -1,10 +1,12 @@
 """Accounts that were exchanged, and what people's rows say of them, differ from the journal."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils import timezone
 
 from accounts import people
 from accounts.models import Membership, Person
@@ -108,3 +110,39 @@ def test_an_erased_person_is_not_lost(inbox: InboxScenario) -> None:
     assert list_differences() == []
     pseudonym = Person.objects.get(user=member.user).pseudonym
     assert User.objects.get(pk=member.user.pk).username == pseudonym
+
+
+def test_who_gave_a_password_is_compared_with_its_reset(inbox: InboxScenario) -> None:
+    member, administrator = inbox.person("dora"), inbox.user("administrator")
+    giver = people.ensure_pseudonym(administrator)
+    with transaction.atomic():
+        people.reset_member_password(member, administrator, actor=giver)
+        people.change_own_password(member.user, "orbit-lantern-slate-43")
+    assert list_differences() == []
+    before = Person.objects.values().get(user=member.user)
+    assert before["password_given_by"] == giver
+    both = {"password_given_by", "password_given_at"}
+    forged_at = (  # column -> what the insider writes, and what the check names
+        ("password_given_by = '', password_given_at = NULL", both),
+        ("password_given_by = 'p_other'", {"password_given_by"}),
+        ("password_given_at = '2020-01-01 00:00:00+00:00'", {"password_given_at"}),
+        # later than every vote: no own password has been set since
+        ("password_given_by = '', password_given_at = '2099-01-01 00:00:00+00:00'", both),
+    )
+    for forged, columns in forged_at:
+        forge((f"UPDATE accounts_person SET {forged} WHERE user_id = {member.user_id}",))
+        assert {(row["table"], row["column"]) for row in list_differences()} == {
+            ("accounts_person", column) for column in columns
+        }, forged
+        assert run()[0] == 0
+        assert list_differences() == []
+        after = Person.objects.values().get(user=member.user)
+        assert abs(after["password_given_at"] - before["password_given_at"]) < timedelta(minutes=1)
+        assert after["password_given_by"] == giver
+    # A command on the server gives a password too, and writes no entry.
+    member.user.set_password("orbit-lantern-slate-44")
+    member.user.save()
+    Person.objects.filter(user=member.user).update(
+        password_given_at=timezone.now() + timedelta(minutes=2)
+    )
+    assert list_differences() == []
