@@ -20,7 +20,7 @@ from accounts.audit_log import record_admin_entry
 from accounts.models import Invitation, Membership, Project
 from db.errors import ChangeRefused
 from db.row_changes import RowChange, write_row_changes
-from journal.entries import SYSTEM_SOURCE
+from journal.entries import SYSTEM_SOURCE, keyed_digest
 
 
 @transaction.atomic(savepoint=False)
@@ -106,6 +106,11 @@ def cancel_invitation(project: Project, invitation: UUID, *, actor: str) -> str:
     return stored.user.get_username()
 
 
+def digest_invited_account(invitation: UUID, user: int) -> str:
+    """Return the journal's keyed digest of the account that an invitation is for."""
+    return keyed_digest("invited", invitation.hex, str(user))
+
+
 def query_invitations(user: User) -> "QuerySet[Invitation]":
     """Return the open invitations of `user`."""
     return Invitation.objects.filter(user=user).select_related("project").order_by("created_at")
@@ -132,12 +137,14 @@ def _lock_invitation(invitation: UUID, user: User) -> Invitation:
 
 
 def _record(invitation: Invitation, kind: str, actor: str) -> None:
-    # No pseudonym: until they join, the project knows only the name that it entered.
+    # No pseudonym: until they join, the project knows only the name that it entered. The digest
+    # is another one in each invitation.
+    account = digest_invited_account(invitation.id, invitation.user_id)
     record_admin_entry(
         invitation.project_id,
         kind,
         actor=actor,
         subject=invitation.id,
-        facts={"role": invitation.role},
+        facts={"role": invitation.role, "account": account},
         words={"username": invitation.user.get_username(), "role": invitation.role},
     )

@@ -29,7 +29,7 @@ from rebuild.project_journal import (
     is_archive,
     load_project_entries,
 )
-from rebuild.project_names import load_project_names
+from rebuild.project_names import ProjectNames, load_project_names
 from rebuild.registry import Fault, FoldedRow, RebuildBatch, RowCheck, register_row_check
 
 _MEMBERS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
@@ -232,7 +232,7 @@ def _excuse_agent(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
 def _fold_invitations(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """Yield the open invitations."""
     names, opened = load_project_names(batch), dict[UUID, ProjectEntry]()
-    stored = set(_select_invitations(batch).values_list("pk", flat=True))
+    stored = dict(_select_invitations(batch).values_list("pk", "user_id"))
     for entry in load_project_entries(batch, _INVITATIONS, of_archives=True):
         if entry.kind == "admin.member_added":
             _end_invitations(opened, entry, stored)
@@ -241,23 +241,42 @@ def _fold_invitations(batch: RebuildBatch) -> Iterator[FoldedRow]:
         elif entry.subject is not None:
             opened.pop(entry.subject, None)
     for key, entry in opened.items():
-        unknown: dict[str, str] = {}
-        username = entry.read("username", unknown, "user_id")
-        user = names.find_user(username) if username is not None else None
-        if user is None:
-            unknown.setdefault("user_id", NO_PERSON)
         values = {
             "id": key,
             "project_id": batch.project,
-            "user_id": user,
             "role": entry.facts["role"],
             "invited_by": entry.actor,
         }
-        yield FoldedRow((key,), values, entry.position, unknown)
+        row = FoldedRow((key,), values, entry.position)
+        _find_invited_account(row, entry, names, stored.get(key))
+        yield row
+
+
+def _find_invited_account(
+    row: FoldedRow, entry: ProjectEntry, names: ProjectNames, stored: int | None
+) -> None:
+    """Set the invited account, which a digest names; earlier versions recorded the name only."""
+    invitation, digest = row.key[0], entry.facts.get("account")
+    username = entry.read("username", row.unknown, "user_id")
+    named = None if username is None else names.find_user(username)
+    if digest is not None:
+        row.unknown.clear()
+        for user in (stored, named):
+            if user and invitations.digest_invited_account(invitation, user) == digest:
+                row.values["user_id"] = user
+                return
+        if stored is not None:
+            row.faults["user_id"] = "altered"
+    elif named is not None:
+        row.values["user_id"] = named
+        return
+    else:
+        row.unknown.setdefault("user_id", NO_PERSON)
+    row.is_lost = stored is None
 
 
 def _end_invitations(
-    opened: dict[UUID, ProjectEntry], added: ProjectEntry, stored: set[UUID]
+    opened: dict[UUID, ProjectEntry], added: ProjectEntry, stored: Mapping[UUID, int]
 ) -> None:
     """Remove the invitation that a new member accepted; earlier versions do not name it."""
     if "invitation" in added.facts:

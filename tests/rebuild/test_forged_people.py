@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from accounts import people
-from accounts.models import Membership, Person
+from accounts import invitations, people
+from accounts.models import Invitation, Membership, Person
 from db.clock import now_us
 from erasure import person_erasure
 from journal import erasures
@@ -146,3 +146,50 @@ def test_who_gave_a_password_is_compared_with_its_reset(inbox: InboxScenario) ->
         password_given_at=timezone.now() + timedelta(minutes=2)
     )
     assert list_differences() == []
+
+
+def test_an_invitation_stays_with_its_account(inbox: InboxScenario) -> None:
+    with transaction.atomic():
+        for name in ("eve", "zoe"):
+            invitations.invite_person(inbox.project, name, "operator", actor="gatebook")
+    eve, zoe = User.objects.get(username="eve"), User.objects.get(username="zoe")
+    # The invitation goes to another account, which takes the invited name as well.
+    exchange = (
+        f"DELETE FROM accounts_invitation WHERE user_id = {zoe.pk}",
+        f"UPDATE accounts_invitation SET user_id = {zoe.pk} WHERE user_id = {eve.pk}",
+        f"UPDATE auth_user SET username = 'eve~' WHERE id = {eve.pk}",
+        f"UPDATE auth_user SET username = 'eve' WHERE id = {zoe.pk}",
+    )
+    assert list_differences() == []
+    forge(exchange)
+    # The account of the name is not the invited one, and the digest does not say which was.
+    assert name_differences() == {
+        ("altered", "accounts_invitation", "user_id"),
+        ("lost", "accounts_invitation", ""),
+    }
+    forge((f"UPDATE auth_user SET username = 'zoe' WHERE id = {zoe.pk}",))
+    forge((f"UPDATE auth_user SET username = 'eve' WHERE id = {eve.pk}",))
+    assert name_differences() == {
+        ("changed", "accounts_invitation", "user_id"),
+        ("missing", "accounts_invitation", ""),
+    }
+    assert run()[0] == 0
+    assert set(Invitation.objects.values_list("user__username", flat=True)) == {"eve", "zoe"}
+    assert list_differences() == []
+
+
+def test_an_invitation_of_an_earlier_version_is_found_by_its_name(
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: Any = invitations.record_admin_entry
+
+    def record(project: Any, kind: str, *, facts: Any, **columns: Any) -> int:
+        return int(recorded(project, kind, facts={"role": facts["role"]}, **columns))
+
+    monkeypatch.setattr(invitations, "record_admin_entry", record)
+    with transaction.atomic():
+        invitations.invite_person(inbox.project, "eve", "operator", actor="gatebook")
+    assert list_differences() == []
+    viewer = inbox.user("viewer")
+    forge((f"UPDATE accounts_invitation SET user_id = {viewer.pk}",))
+    assert name_differences() == {("changed", "accounts_invitation", "user_id")}
