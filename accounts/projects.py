@@ -1,6 +1,7 @@
 """The one writer of Project."""
 
 import os
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -10,7 +11,8 @@ from django.db.models import QuerySet
 from accounts.audit_log import record_admin_entry
 from accounts.models import SAMPLE_IDS, Project
 from db.errors import ChangeRefused
-from journal.entries import SYSTEM_SOURCE
+from db.row_changes import RowChange, write_row_changes
+from journal.entries import SYSTEM_SOURCE, keyed_digest
 
 DEFAULT_PROJECT_NAME = "default"
 # The names of samples that load or were removed begin so: no job works on them.
@@ -35,7 +37,7 @@ def create_project(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
         "admin.project_created",
         actor=actor,
         subject=project.id,
-        facts={"mode": "observe"},
+        facts=_list_facts(project, "observe"),
         words={"name": name},
     )
     return project
@@ -53,7 +55,7 @@ def create_sample(*, actor: str) -> Project:
         "admin.project_created",
         actor=actor,
         subject=project.id,
-        facts={"mode": "observe", "sample": "simulated times and people"},
+        facts={**_list_facts(project, "observe"), "sample": "simulated times and people"},
         words={"name": project.name, "sample": True},
     )
     return project
@@ -92,7 +94,7 @@ def _rename_sample(project: Project, name: str, actor: str) -> None:
         "admin.project_renamed",
         actor=actor,
         subject=project.id,
-        facts={},
+        facts={"name": digest_project_name(name)},
         words={"name": name, "name_before": project.name},
     )
     Project.objects.filter(pk=project.pk).update(name=name)
@@ -113,10 +115,29 @@ def create_archive(name: str, identity: UUID, *, actor: str = SYSTEM_SOURCE) -> 
         "admin.project_created",
         actor=actor,
         subject=project.id,
-        facts={"mode": "archive"},
+        facts=_list_facts(project, "archive"),
         words=texts,
     )
     return project
+
+
+def _list_facts(project: Project, mode: str) -> dict[str, object]:
+    """Return what the entry of a new project says of it without its name."""
+    return {
+        "mode": mode,
+        "redacts": project.redacts,
+        "name": digest_project_name(project.name),
+    }
+
+
+def digest_project_name(name: str) -> str:
+    """Return the journal's keyed digest of a project's name."""
+    return keyed_digest("project name", name)
+
+
+def restore_projects(changes: Sequence[RowChange]) -> None:
+    """Restore projects to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Project, changes)
 
 
 def require_active_project(project: Project) -> None:

@@ -9,6 +9,7 @@ from rebuild.checks import (
     lease_checks,
     message_checks,
     outbox_checks,
+    project_checks,
     session_checks,
     setting_checks,
     working_state_checks,
@@ -17,6 +18,7 @@ from rebuild.checks import (
 
 def register_row_checks() -> None:
     """Register every check, the tables that others refer to first."""
+    project_checks.register_project_checks()
     account_checks.register_account_checks()
     setting_checks.register_setting_checks()
     session_checks.register_session_checks()

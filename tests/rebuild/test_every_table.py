@@ -18,7 +18,6 @@ EVENT: Final = "what a code host sent; matches confirm effects, which are checke
 
 # Table -> why neither a check nor a guard with an entry covers it.
 REASONS: Final = {
-    "accounts_project": "triggers keep its kind and its redaction; its name decides nothing",
     "agent_sessions_heartbeatminute": HEARTBEAT,
     "agent_sessions_messagefile": DELIVERY,
     "api_storedresponse": "the answer to a command that is sent again; the entry decides",

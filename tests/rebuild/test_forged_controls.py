@@ -9,7 +9,7 @@ from django.db import transaction
 from pytest_django import Settings
 
 from accounts import agents, invitations, people, projects, repositories, teams, tokens
-from accounts.models import AgentToken, Invitation, Repository
+from accounts.models import AgentToken, Invitation, Project, Repository
 from approvals import exemptions, review_settings
 from approvals.gates import comments
 from approvals.gates.statuses import US
@@ -473,4 +473,57 @@ def test_a_repository_with_changed_patterns_keeps_its_name(inbox: InboxScenario)
     forge(("DELETE FROM accounts_repository WHERE production_refs = 'trunk'",))
     assert {(row["difference"], row["table"]) for row in list_differences()} == {
         ("lost", "accounts_repository")
+    }
+
+
+def test_a_project_stays_as_it_was_created(inbox: InboxScenario) -> None:
+    projects.create_archive("old", UUID(int=7))
+    assert list_differences() == []
+    forge(
+        (
+            "UPDATE accounts_project SET redacts = FALSE, name = 'elsewhere' WHERE name = 'default'",
+            "UPDATE accounts_project SET archive = FALSE WHERE name = 'old'",
+        )
+    )
+    named = list_differences()
+    assert {(row["difference"], row["table"], row["column"]) for row in named} == {
+        ("changed", "accounts_project", column) for column in ("redacts", "name", "archive")
+    }
+    assert run()[0] == 0
+    inbox.project.refresh_from_db()
+    assert (inbox.project.name, inbox.project.redacts) == ("default", True)
+    created = Entry.objects.get(kind="admin.project_created", subject=inbox.project.id)
+    with transaction.atomic():
+        erasures.erase_body(
+            inbox.project.id, created.position, reason="t-1", actor="p_1", now_us=now_us()
+        )
+    assert list_differences() == []
+    forge(("UPDATE accounts_project SET name = 'elsewhere' WHERE name = 'default'",))
+    assert {(row["difference"], row["column"]) for row in list_differences()} == {
+        ("altered", "name")
+    }
+
+
+def test_a_project_that_is_gone_is_named(inbox: InboxScenario) -> None:
+    projects.create_project("unused")
+    forge(("DELETE FROM accounts_project WHERE name = 'unused'",))
+    assert {(row["difference"], row["table"]) for row in list_differences()} == {
+        ("missing", "accounts_project")
+    }
+    assert run()[0] == 0
+    assert list_differences() == []
+
+
+def test_a_renamed_sample_and_a_project_of_an_earlier_version_are_clean(
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    projects.show_sample(projects.create_sample(actor="gatebook"), actor="gatebook")
+    monkeypatch.setattr(projects, "_list_facts", lambda _project, mode: {"mode": mode})
+    earlier = projects.create_project("earlier")
+    assert list_differences() == []
+    forge((f"UPDATE accounts_project SET redacts = FALSE WHERE name = '{earlier.name}'",))
+    assert ("accounts_project", "redacts") in list_unknown()
+    Project.objects.filter(name__startswith="Sample").update(name="Sample 9")
+    assert {(row["difference"], row["column"]) for row in list_differences()} == {
+        ("changed", "name")
     }
