@@ -12,9 +12,12 @@ from rebuild.registry import FoldedRow, RebuildBatch, RowCheck
 # A row differs in columns, is missing though the journal gives it, or is there though it does not;
 # or entries are not of a form that any version of Gatebook wrote; or rows of a bundle are not those
 # that were imported; or a value is not the one whose digest its entry has; or a row is gone that no
-# entry gives as a whole. Only the first three can be restored.
-Kind = Literal["changed", "missing", "added", "unreadable", "imported", "altered", "lost"]
-NOT_RESTORED: Final = ("unreadable", "imported", "altered", "lost")
+# entry gives as a whole; or entries grant a request without its votes. Only the first three can be
+# restored.
+Kind = Literal[
+    "changed", "missing", "added", "unreadable", "imported", "altered", "lost", "unfounded"
+]
+NOT_RESTORED: Final = ("unreadable", "imported", "altered", "lost", "unfounded")
 _SESSION_COLUMNS: Final = ("session_id", "session")
 _NOT_A_COLUMN: Final = object()
 

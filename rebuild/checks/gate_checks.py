@@ -1,6 +1,6 @@
 """Checks of gates, votes and addressees: what people approved, and how each request ended."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from approvals.gates import comments, gates
 from approvals.gates.gates import OWNER_FACTS
 from approvals.models import Addressee, Gate, Vote
-from approvals.policies.engine import Requirement
+from approvals.policies.engine import REQUEST_PARTIES, Requirement
 from approvals.voting import votes
 from db.ids import new_uuid7
 from investigation.history.past_entries import PastEntry
@@ -23,6 +23,7 @@ _EARLIER_VERSION: Final = "the entry is of a version that did not record it"
 _NO_ACCOUNT: Final = "the pseudonym stands for no account any more"
 _OF_REQUIREMENT: Final = ("requirement", "self_approval", "step_up", "reason_of_yes")
 _OF_PLAN: Final = ("tool", "repository_name")
+_BY_RULING: Final = ("effect.granted", "ruling")
 _DENIALS: Final = ("denied", "denied_session")
 _PARTIES: Final = ("session_owner_id", "agent_owner_id")
 
@@ -33,6 +34,7 @@ def _fold_gates(batch: RebuildBatch) -> Iterator[FoldedRow]:
         entries_by_gate: dict[UUID, list[PastEntry]] = {}
         plans, intents = {}, dict[int, str]()
         accepted: dict[UUID | None, str] = {}  # the intent of the accepted plan, by effect
+        granted_again: dict[str, int] = {}  # the first entry that grants by an earlier ruling
         for entry in journal.entries:
             if entry.kind == "effect.planned":
                 if entry.lane == "command":
@@ -41,13 +43,69 @@ def _fold_gates(batch: RebuildBatch) -> Iterator[FoldedRow]:
                 intents[entry.position] = accepted.get(entry.effect, "")
             if entry.subject is not None and entry.kind.startswith(("gate.", "effect.granted")):
                 entries_by_gate.setdefault(entry.subject, []).append(entry)
+            elif entry.is_ours and (entry.kind, entry.facts.get("basis")) == _BY_RULING:
+                granted_again.setdefault(entry.facts.get("ref", ""), entry.position)
         for entries in entries_by_gate.values():
             request = entries[0]
             if request.kind == "gate.requested" and request.is_ours:
                 plan = plans.get(request.facts["plan"])
-                yield _fold_gate(
+                row = _fold_gate(
                     journal, entries, plan, intents.get(request.facts["plan"], ""), names
                 )
+                again = granted_again.get(row.key[0].hex)
+                if not _has_its_votes(entries, journal.read_body(request.position), again):
+                    row.faults["status"] = "unfounded"
+                yield row
+
+
+def _has_its_votes(
+    entries: Sequence[PastEntry], request_body: Mapping[str, Any], granted_again: int | None
+) -> bool:
+    """Return True unless a request was granted without the approvals that its own entry asks for.
+
+    What counts is what entries recorded before the grant: the votes, and which of them did not
+    count then. Which role and teams a voter had is not read again.
+    """
+    granted = [entry.position for entry in entries if entry.is_ours and _grants(entry)]
+    if granted_again is not None:
+        granted.append(granted_again)
+    if not granted:
+        return True
+    uncounted: set[str] = set()
+    for entry in entries:
+        if entry.is_ours and entry.kind == "gate.ruled" and _grants(entry):
+            uncounted |= set(entry.facts.get("uncounted", ()))
+    voters = {
+        entry.actor
+        for entry in entries
+        if entry.is_ours
+        and entry.kind == "gate.voted"
+        and entry.facts["vote"] == "approve"
+        and entry.position < min(granted)
+        and entry.event_id not in uncounted
+    }
+    facts = entries[0].facts
+    return len(voters) >= facts["minimum"] and not voters & _list_kept_away(facts, request_body)
+
+
+def _grants(entry: PastEntry) -> bool:
+    """Return True for an entry that only a granted request has."""
+    if entry.kind == "gate.ruled":
+        return bool(entry.facts["ruling"] == "approved")
+    return entry.kind in ("effect.granted", "gate.used")
+
+
+def _list_kept_away(facts: Mapping[str, Any], request_body: Mapping[str, Any]) -> set[str]:
+    """Return the pseudonyms of the recorded parties that may not approve, as far as known."""
+    asks = request_body.get("asks")
+    if asks is not None:
+        kept_away = Requirement.of(asks).kept_away
+    elif facts.get("self_approval") == 0:
+        kept_away = REQUEST_PARTIES
+    else:
+        return set()  # erased, or of an earlier version
+    parties = dict(zip(REQUEST_PARTIES, ("on_behalf_of", *OWNER_FACTS), strict=True))
+    return {facts[parties[party]] for party in kept_away if facts.get(parties[party])}
 
 
 def _fold_gate(

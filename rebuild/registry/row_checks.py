@@ -16,8 +16,8 @@ from db.row_changes import RowChange
 # What a batch of a check is about: some sessions of a project, a project, or the installation.
 Unit = Literal["session", "project", "installation"]
 # What the journal shows to be wrong and cannot put right: a stored value has another digest than
-# its entry records.
-Fault = Literal["altered"]
+# its entry records, or an entry grants what no votes before it allow.
+Fault = Literal["altered", "unfounded"]
 
 
 @dataclass(slots=True)

@@ -185,6 +185,10 @@ def _format_line(described: dict[str, Any]) -> str:
             return (
                 f"altered: {where}: {described['column']} is not the value whose digest {entry} has"
             )
+        case "unfounded":
+            return (
+                f"unfounded: {where}: it was granted without the votes that it asks for ({entry})"
+            )
         case "lost":
             return f"lost: {where}: {entry} speaks of it, and no stored row is that one"
     return (
