@@ -243,12 +243,12 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
     nothing else.
     """
     of_people = _load_people_entries(batch)
-    found, users = set[str](), set[int]()  # people whose account is stored, and all accounts
+    stored_people, users = set[str](), set[int]()  # whose account is there; all accounts
     rows = User.objects.values_list(
         *("pk", "person__pseudonym", "person__password_is_own", "password", "date_joined"),
         *("person__password_given_by", "person__password_given_at"),
     )
-    for user, stored, is_own, password, joined, *giver in rows.iterator(2_000):
+    for user, stored, is_own, password, joined, given_by, given_at in rows.iterator(2_000):
         unknown: dict[str, str] = {}
         users.add(user)
         right: str | None = stored
@@ -260,7 +260,7 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
             if right is None and account is None:
                 unknown["pseudonym"] = EARLIER_VERSION
         if right is not None:
-            found.add(right)
+            stored_people.add(right)
         person = right or stored
         position, own_us = of_people.passwords.get(
             (person, people.digest_password(password)), (0, None)
@@ -274,21 +274,21 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "password_is_own": is_own is not False and position > 0,
         }
         if person in of_people.given:
-            by, at = _find_giver(*of_people.given[person], *giver, own_us)
+            by, at = _find_giver(of_people.given[person], given_by, given_at, own_us)
             values |= {"password_given_by": by, "password_given_at": at}
         named_at = position or of_people.accounts.get(person, ("", 0))[1]
         yield FoldedRow((user,), values, named_at, unknown)
     for user, person in Person.objects.values_list("user", "pseudonym").iterator(2_000):
         if person not in of_people.accounts:
-            found.add(person)
+            stored_people.add(person)
         if user not in users:  # the account is named as lost; its pseudonym is kept for the search
             yield FoldedRow((user,), {})
-    for person in of_people.last.keys() - found:
+    for person in of_people.last.keys() - stored_people:
         yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
 
 
 def _find_giver(
-    by: str, reset_us: int, stored_by: str, stored_at: datetime | None, own_us: int | None
+    reset: tuple[str, int], stored_by: str, stored_at: datetime | None, own_us: int | None
 ) -> tuple[str, datetime]:
     """Return who else gave a password, and when: by the last reset, or later without an entry.
 
@@ -296,6 +296,7 @@ def _find_giver(
     account. The present password, if it is in an entry as the person's own (`own_us`), is not from
     after that entry.
     """
+    by, reset_us = reset
     recorded = by, _EPOCH + timedelta(microseconds=reset_us)
     if stored_at is None:
         return recorded
@@ -312,12 +313,12 @@ def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
     No account is ever deleted: that of an erased person keeps its pseudonym.
     """
     of_people = _load_people_entries(batch)
-    found: set[str | None] = set()
+    stored_people: set[str | None] = set()
     texts = Body.objects.filter(entry__in=of_people.added_last.values())
     bodies = dict(texts.values_list("entry", "text"))
     for user, stored in User.objects.values_list("pk", "person__pseudonym").iterator(2_000):
         person = of_people.find_pseudonym(user, stored)
-        found.add(person)
+        stored_people.add(person)
         position = of_people.added_last.get(person or "")
         if position is None:
             continue
@@ -325,7 +326,7 @@ def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
         unknown = {} if "username" in body else {"username": ERASED}
         values = {"id": user, "username": body.get("username")}
         yield FoldedRow((user,), values, position, unknown)
-    for person in of_people.accounts.keys() - found:
+    for person in of_people.accounts.keys() - stored_people:
         yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
 
 
@@ -342,10 +343,11 @@ def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
         rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system")
         of_people = _PeopleEntries()
         names = ("position", "received_us", "kind", "actor", "facts")
-        for *columns, text in rows.order_by("position").values_list(*names).iterator(2_000):
+        columns = rows.order_by("position").values_list(*names)
+        for position, received_us, kind, actor, text in columns.iterator(2_000):
             facts = orjson.loads(text)
             if "person" in facts:
-                of_people.add(*columns, facts)
+                of_people.add(position, received_us, kind, actor, facts)
         batch.cache["people"] = of_people
     loaded: _PeopleEntries = batch.cache["people"]
     return loaded
