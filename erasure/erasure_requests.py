@@ -141,7 +141,9 @@ def digest_request_terms(
     digests: Sequence[dict[str, Any]], session: UUID | None, *, keeps_decisions: bool
 ) -> str:
     """Return what a request covers as a digest; `digests` are keyed, so it reveals no word."""
-    terms = [list(digests), session.hex if session is not None else None, keeps_decisions]
+    # PostgreSQL keeps keys in an order of its own: length comes before digest, as when it was made.
+    ordered = [dict(sorted(digest.items(), reverse=True)) for digest in digests]
+    terms = [ordered, session.hex if session is not None else None, keeps_decisions]
     return hashlib.sha256(json.dumps(terms).encode()).hexdigest()
 
 
