@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
-from accounts.models import Project
+from accounts.models import SAMPLE_IDS, Project
 from db import raw_sql
 from db.ids import derive_uuid
 from journal.models import Entry
@@ -22,26 +22,26 @@ MAX_BATCH_ENTRIES: Final = 10_000  # entries of the sessions of a batch; one ses
 MAX_BATCH_SESSIONS: Final = 200
 MAX_SESSION_ENTRIES: Final = 20_000  # a longer session is checked in parts
 _AT_ONCE: Final = 500
-NO_SESSION: Final = UUID(int=0)
 _COUNT: Final = (
-    "SELECT session, COUNT(*) FROM journal_entry WHERE session IS NOT NULL AND session > %s"
+    "SELECT session, COUNT(*) FROM journal_entry WHERE session IS NOT NULL{after}"
     " GROUP BY session ORDER BY session LIMIT %s"
 )
 
 
 def list_batches(
-    project: UUID | None, after: UUID = NO_SESSION
+    project: UUID | None, after: UUID | None = None
 ) -> Iterator[tuple[Unit, RebuildBatch]]:
     """Yield what is checked: the installation, each project, then their sessions after `after`.
 
-    With a `project` only its own. A run that resumes after a session has checked the others.
+    With a `project` only its own. A run that resumes after a session has checked the sessions
+    before it, and checks all else again: that takes little time, and decides most.
     """
-    if after == NO_SESSION:
-        if project is None:
-            yield "installation", RebuildBatch(None)
-        projects = Project.objects.order_by("id").values_list("id", flat=True)
-        for identity in projects if project is None else [project]:
-            yield "project", RebuildBatch(identity)
+    if project is None:
+        yield "installation", RebuildBatch(None)
+    yield "relations", RebuildBatch(project)
+    projects = Project.objects.order_by("id").values_list("id", flat=True)
+    for identity in projects if project is None else [project]:
+        yield "project", RebuildBatch(identity)
     for batch in _list_session_batches(project, after):
         yield "session", batch
 
@@ -52,7 +52,7 @@ def count_sessions(project: UUID | None) -> int:
     return rows.count()
 
 
-def _list_session_batches(project: UUID | None, after: UUID) -> Iterator[RebuildBatch]:
+def _list_session_batches(project: UUID | None, after: UUID | None) -> Iterator[RebuildBatch]:
     sessions: list[UUID] = []
     entries, batch_project = 0, None
     for session, its_project, count in _list_sessions(after):
@@ -154,18 +154,20 @@ def _group_linked(
             yield group
 
 
-def _list_sessions(after: UUID) -> Iterator[tuple[UUID, UUID, int]]:
-    """Yield (session, project, entries) in the order of ids, from journal and table."""
+def _list_sessions(after: UUID | None) -> Iterator[tuple[UUID, UUID, int]]:
+    """Yield (session, project, entries) in the order of ids, from journal and table.
+
+    The first part has no lower bound: no id, not even that of zeros, is left out.
+    """
     while True:
+        bound = [] if after is None else [raw_sql.vendor_id(after)]
+        text = _COUNT.replace("{after}", " AND session > %s" if bound else "")
         counts = {
             raw_sql.read_uuid(session): int(count)
-            for session, count in raw_sql.fetch_rows(_COUNT, [raw_sql.vendor_id(after), _AT_ONCE])
+            for session, count in raw_sql.fetch_rows(text, [*bound, _AT_ONCE])
         }
-        stored = dict(
-            Session.objects.filter(id__gt=after)
-            .order_by("id")
-            .values_list("id", "project_id")[:_AT_ONCE]
-        )
+        rows = Session.objects.all() if after is None else Session.objects.filter(id__gt=after)
+        stored = dict(rows.order_by("id").values_list("id", "project_id")[:_AT_ONCE])
         if not counts and not stored:
             return
         # Beyond the last of a full part, the other may have sessions that were not read yet.
@@ -173,12 +175,17 @@ def _list_sessions(after: UUID) -> Iterator[tuple[UUID, UUID, int]]:
         last = min(ends, default=max(chain(counts, stored)))
         listed = [session for session in sorted({*counts, *stored}) if session <= last]
         for session in listed:
-            project = _find_project(session) if session in counts else stored[session]
+            project = _find_project(session, stored.get(session))
             yield session, project, counts.get(session, 0)
         after = last
 
 
-def _find_project(session: UUID) -> Any:
-    """Return the project of a session's first entry."""
+def _find_project(session: UUID, stored: UUID | None) -> Any:
+    """Return the project of a session's first entry.
+
+    The rows of samples are not compared, so both the entry and the row must name the sample.
+    """
     entries = Entry.objects.filter(session=session).order_by("position")
-    return entries.values_list("project", flat=True).first()
+    first = entries.values_list("project", flat=True).first()
+    is_moved = stored is not None and first is not None and first.int in SAMPLE_IDS
+    return stored if first is None or is_moved else first

@@ -1,7 +1,7 @@
 """Compare the rows of a batch with what the journal gives. Writes nothing."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -84,15 +84,15 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
             continue
         result.unknown.update(row.unknown.items())
         result.differences += _describe_faults(check, batch, row, stored)
-        changed = dict(_find_changed(stored, row))
-        if changed:
-            result.changes.append(RowChange(pk, {name: row.values[name] for name in changed}))
-            result.differences += [
-                _describe(check, batch, "changed", key, stored, row.position, name, value)
-                for name, value in changed.items()
-            ]
+        _compare_columns(check, batch, result, pk, stored, row)
+    moved = _load_moved(check, names, folded)
     for row in folded.values():
         result.unknown.update(row.unknown.items())
+        if row.key in moved:
+            stored = moved[row.key]
+            result.differences += _describe_faults(check, batch, row, stored)
+            _compare_columns(check, batch, result, stored[key_column], stored, row)
+            continue
         result.differences += _describe_faults(check, batch, row, row.values)
         kind: Kind = "lost" if row.is_lost else "missing"
         result.differences.append(_describe(check, batch, kind, row.key, row.values, row.position))
@@ -103,6 +103,43 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
         } | dict(check.insert_values(row))
         result.changes.append(RowChange(None, values))
     return result
+
+
+def _compare_columns(
+    check: RowCheck,
+    batch: RebuildBatch,
+    result: TableComparison,
+    pk: Any,
+    stored: Mapping[str, Any],
+    row: FoldedRow,
+) -> None:
+    """Add to `result` the columns of a stored row that differ."""
+    changed = dict(_find_changed(stored, row))
+    if changed:
+        result.changes.append(RowChange(pk, {name: row.values[name] for name in changed}))
+        result.differences += [
+            _describe(check, batch, "changed", row.key, stored, row.position, name, value)
+            for name, value in changed.items()
+        ]
+
+
+def _load_moved(
+    check: RowCheck, names: Sequence[str], folded: Mapping[tuple[Any, ...], FoldedRow]
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the rows of these keys that are there, but of another session or project."""
+    first = check.key[0]
+    keys = sorted({key[0] for key in folded if isinstance(key[0], UUID)})  # not names of a project
+    moved = {}
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        part = keys[start : start + _KEYS_AT_ONCE]
+        rows = check.model._base_manager.filter(**{f"{first}__in": part})
+        for values in rows.values_list(*names):
+            row = dict(zip(names, values, strict=True))
+            moved[tuple(row[name] for name in check.key)] = row
+    return moved
+
+
+_KEYS_AT_ONCE: Final = 500
 
 
 def _find_changed(stored: Mapping[str, Any], row: FoldedRow) -> Iterator[tuple[str, Any]]:

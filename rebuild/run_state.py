@@ -8,7 +8,6 @@ from uuid import UUID
 
 import orjson
 
-from rebuild.batches import NO_SESSION
 from rebuild.checking import BatchResult, DifferingBatches, difference_to_json
 from rebuild.row_comparison import NOT_RESTORED
 
@@ -21,7 +20,7 @@ class RunState:
     """What a run has done so far. `scope` names project and tables, which must not change."""
 
     scope: str
-    after: UUID = NO_SESSION
+    after: UUID | None = None
     rows: Counter[str] = field(default_factory=Counter)
     differences: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
@@ -69,7 +68,9 @@ def load_run_state(path: Path, scope: str) -> RunState | None:
     document = orjson.loads(path.read_bytes())
     if document.get("form") != _FORM or document["scope"] != scope:
         return None
-    state = RunState(scope, UUID(document["after"]), Counter(document["rows"]))
+    state = RunState(
+        scope, document["after"] and UUID(document["after"]), Counter(document["rows"])
+    )
     state.differences, state.count = document["differences"], document["count"]
     state.not_restored = document["not_restored"]
     state.unknown = Counter({(a, b, c): number for a, b, c, number in document["unknown"]})

@@ -10,6 +10,7 @@ from rebuild.checks import (
     message_checks,
     outbox_checks,
     project_checks,
+    relation_checks,
     session_checks,
     setting_checks,
     working_state_checks,
@@ -30,3 +31,4 @@ def register_row_checks() -> None:
     outbox_checks.register_outbox_checks()
     lease_checks.register_lease_checks()
     message_checks.register_message_checks()
+    relation_checks.register_relation_checks()

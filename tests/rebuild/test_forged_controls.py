@@ -23,7 +23,7 @@ from ledger.tools import cache, registry
 from ledger.tools.tools_yaml import ToolDeclaration
 from monitoring.stuck import rule_limits
 from notifications import channels
-from rebuild import batches, checking
+from rebuild import checking
 from retention import retention_sets
 from sessions.models import Session
 from tests.approvals.confirm_helpers import proved
@@ -363,7 +363,7 @@ def test_a_password_that_only_seems_to_be_their_own_is_named(inbox: InboxScenari
 
 def list_unknown() -> set[tuple[str, str]]:
     """What cannot be compared, by table and column."""
-    results = checking.check_batches(None, batches.NO_SESSION)
+    results = checking.check_batches(None)
     return {(table, column) for result in results for table, column, _reason in result.unknown}
 
 

@@ -14,7 +14,7 @@ from db.clock import now_us
 from erasure import person_erasure
 from journal import erasures
 from journal.models import Entry
-from rebuild import batches, checking
+from rebuild import checking
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.people import PASSWORD
 from tests.rebuild.test_forged_rows import forge, run
@@ -30,7 +30,7 @@ def name_differences() -> set[tuple[str, str, str]]:
 
 def list_unknown() -> set[tuple[str, str]]:
     """What cannot be compared, by table and column."""
-    results = checking.check_batches(None, batches.NO_SESSION)
+    results = checking.check_batches(None)
     return {(table, column) for result in results for table, column, _reason in result.unknown}
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from accounts import agents
 from ledger.tools import cache
-from rebuild import batches, checking
+from rebuild import checking
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_asof_replay import ReplayMachine
 from tests.approvals.test_life_machine import Life
@@ -25,7 +25,7 @@ def list_differences(project: UUID | None = None) -> list[dict[str, Any]]:
     """What the check names."""
     return [
         checking.difference_to_json(difference, with_texts=True)
-        for result in checking.check_batches(project, batches.NO_SESSION)
+        for result in checking.check_batches(project)
         for difference in result.differences
     ]
 

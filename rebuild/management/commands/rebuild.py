@@ -174,7 +174,7 @@ def _format_line(described: dict[str, Any]) -> str:
         case "missing":
             return f"missing: {where}: {entry} speaks of it, and the row is gone"
         case "added":
-            return f"added: {where}: no entry speaks of it"
+            return f"added: {where}: no entry speaks of a row with these keys"
         case "unreadable":
             return f"unreadable: {where}: its entries cannot be folded: {described['stored']}"
         case "imported":

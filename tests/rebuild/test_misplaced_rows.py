@@ -1,0 +1,179 @@
+"""Rows that hang on another project or session, where no batch of their own would see them."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+from django.db.models import Model
+
+from accounts import projects
+from accounts.models import SAMPLE_IDS, Agent, Project
+from approvals.models import Addressee, Gate, Vote
+from db import triggers
+from db.ids import new_uuid7
+from ledger.models import Attempt, Effect
+from pages.sample.sample_project import load_sample
+from rebuild import batches
+from rebuild.registry import list_row_checks
+from sessions.models import (
+    Artifact,
+    Capacity,
+    Checkpoint,
+    Decision,
+    Handoff,
+    Item,
+    Lease,
+    Message,
+    MessageRead,
+    ObservedFact,
+    Session,
+    Task,
+)
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.rebuild.test_forged_rows import forge, furnish, run
+from tests.rebuild.test_rebuilt_stories import list_differences
+
+pytestmark = pytest.mark.django_db
+
+# Tables whose rows name their session; the copy of a row gets these values too.
+OF_A_SESSION: Final[tuple[tuple[type[Model], dict[str, Any]], ...]] = (
+    (Effect, {"effect_key": "forged", "call_id": "", "task": None}),
+    (Task, {"key": "forged"}),
+    (Artifact, {}),
+    (Checkpoint, {}),
+    (Decision, {"key": "forged"}),
+    (Handoff, {"key": "forged"}),
+    (ObservedFact, {}),
+    (Lease, {"kind": "session", "subject": "forged", "task": None}),
+    (Message, {}),
+    (Capacity, {}),
+    (Gate, {}),
+)
+
+
+def copy_row(model: type[Model], source: Model | None = None, **values: Any) -> Any:
+    """Add a copy of a row with other values, as the owner, who can remove triggers."""
+    row: Any = source or model._default_manager.exclude(project__in=projects.query_samples())[0]
+    copied = {field.attname: getattr(row, field.attname) for field in model._meta.concrete_fields}
+    key = model._meta.pk.attname
+    copied[key] = new_uuid7() if isinstance(copied[key], UUID) else None
+    copy: Any = model(**copied)
+    for name, value in values.items():
+        setattr(copy, name, value)
+    tables = [check.table for check in list_row_checks()]
+    with transaction.atomic(), triggers.suspend_triggers(connection, tables):
+        model._base_manager.bulk_create([copy])
+    return copy
+
+
+def list_named() -> set[tuple[str, str, str]]:
+    """Return what the check names: (difference, table, key)."""
+    return {
+        (row["difference"], row["table"], str(next(iter(row["key"].values()))))
+        for row in list_differences()
+    }
+
+
+def name_added(*rows: Any) -> set[tuple[str, str, str]]:
+    """Return how the check names rows that no entry gives."""
+    keys = {check.model: check.key[0] for check in list_row_checks()}
+    return {("added", row._meta.db_table, str(getattr(row, keys[type(row)]))) for row in rows}
+
+
+@pytest.fixture
+def sample(inbox: InboxScenario) -> Project:
+    """Return a sample project, next to a project in which each kind of row is."""
+    furnish(inbox)
+    return load_sample(inbox.user("administrator"), routine_days=1)
+
+
+def test_rows_on_a_session_of_a_sample_are_named_and_removed(
+    inbox: InboxScenario, sample: Project
+) -> None:
+    assert list_differences() == []
+    session = Session.objects.filter(project=sample)[0]
+    effect = Effect.objects.filter(project=sample)[0]
+    added = [copy_row(model, session=session, **values) for model, values in OF_A_SESSION]
+    gate = copy_row(Gate, Gate.objects.filter(status="denied")[0], session=session)
+    added += [
+        gate,
+        copy_row(Attempt, effect=effect, number=9),
+        copy_row(Vote, gate=gate),
+        copy_row(Addressee, gate=gate),
+        copy_row(Item, task=next(row for row in added if isinstance(row, Task))),
+        copy_row(
+            MessageRead,
+            MessageRead.objects.all()[0],
+            message=Message.objects.filter(project=sample)[0],
+        ),
+        # of the sample, and about a live effect and a live agent
+        copy_row(Gate, project=sample, session=session),
+        copy_row(Lease, project=sample, session=None, task=None, kind="resource", subject="x"),
+    ]
+    assert list_named() == name_added(*added)
+    assert run("--check", "--project", inbox.project.name)[0] == 1
+    assert run("--check", "--table", "accounts_agent")[0] == 0
+    code, text = run()
+    assert code == 0, text
+    assert list_differences() == []
+
+
+def test_a_gate_about_an_effect_of_another_session_is_named_in_parts_too(
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    furnish(inbox)
+    inbox.agent.session("s-2")
+    other = inbox.agent.plan("other", session="s-2", tool="file.read")
+    gate = Gate.objects.filter(status="denied")[0]
+    added = copy_row(Gate, gate, effect_id=UUID(other["id"]))
+    whole = list_named()
+    monkeypatch.setattr(batches, "MAX_SESSION_ENTRIES", 10)
+    monkeypatch.setattr(batches, "MAX_BATCH_ENTRIES", 10)
+    assert list_named() == whole == name_added(added)
+    code, text = run()
+    assert code == 0, text
+    # A gate that was moved is moved back: its request says of which effect it is.
+    forge((f"UPDATE approvals_gate SET effect_id = {_quote(UUID(other['id']))}",))
+    moved = {row["key"]["id"] for row in list_differences() if row["difference"] == "changed"}
+    assert moved == set(map(str, Gate.objects.values_list("id", flat=True)))
+    code, text = run()
+    assert code == 0, text
+    assert list_differences() == []
+
+
+def _quote(identity: UUID) -> str:
+    """Return an id as both databases write it."""
+    return f"'{identity if connection.vendor == 'postgresql' else identity.hex}'"
+
+
+def test_a_session_with_the_id_of_zeros_is_listed(inbox: InboxScenario) -> None:
+    furnish(inbox)
+    session = copy_row(Session, id=UUID(int=0), key="zeros")
+    effect = copy_row(Effect, session=session, effect_key="forged", call_id="", task=None)
+    assert list_named() == name_added(session, effect)
+
+
+def test_a_sample_that_no_entry_created_excuses_nothing(inbox: InboxScenario) -> None:
+    furnish(inbox)
+    genuine = projects.create_sample(actor="gatebook")
+    forged = Project.objects.create(id=UUID(int=SAMPLE_IDS.stop - 1), name="Sample 9")
+    rows = []
+    for project in (genuine, forged):
+        agent = copy_row(Agent, project=project, name="a", owner=inbox.user("operator"))
+        rows.append(copy_row(Session, project=project, agent=agent, key="forged"))
+        rows.append(agent)
+    assert list_named() == name_added(*rows[2:])
+    # A live session does not become one of a sample because its row says so.
+    forge(
+        (
+            f"UPDATE agent_sessions_session SET project_id = {_quote(genuine.id)}"
+            " WHERE key = 's-1' AND opened_position > 0 AND status <> ''",
+        )
+    )
+    changed = {
+        (row["table"], row.get("column"))
+        for row in list_differences()
+        if row["difference"] == "changed"
+    }
+    assert ("agent_sessions_session", "project_id") in changed
