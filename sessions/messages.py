@@ -4,8 +4,9 @@ Messages are in journal order. A message is unread until it is marked, so that a
 between reading and marking gets it again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from db.ids import derive_uuid
 from db.row_changes import RowChange, write_row_changes
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, AppendStatus, Draft, Origin, RepeatedKey
-from journal.models import Body
+from journal.models import Entry
 from sessions.models import Message, MessageRead, Session
 
 SHARED_INBOX: Final = "shared"  # the inbox of all; an agent of that name has no inbox of its own
@@ -244,9 +245,11 @@ def load_inbox(
                 Exists(MessageRead.objects.filter(message=OuterRef("id"), agent=agent))
             )
         messages += shared[:limit]
-    return load_message_views(
-        sorted(messages, key=lambda message: message.opened_position)[:limit], agent
-    )
+    listed = sorted(messages, key=lambda message: message.opened_position)[:limit]
+    texts = load_message_texts(listed)
+    # What no entry of this project sent is no message. Not in SQL, for the same reason as above.
+    is_sent = (message.project_id == project and message.id in texts for message in listed)
+    return _build_views(list(compress(listed, is_sent)), texts, agent)
 
 
 def load_unread_messages(
@@ -277,31 +280,50 @@ def load_messages_about(
 def load_message_views(messages: Iterable[Message], agent: UUID | None) -> list[MessageView]:
     """Return messages with their texts and an agent's read times. At most two queries."""
     rows = list(messages)
-    texts = load_message_texts(rows)
+    return _build_views(rows, load_message_texts(rows), agent)
+
+
+def _build_views(
+    rows: Sequence[Message],
+    texts: Mapping[UUID, tuple[str | None, str | None]],
+    agent: UUID | None,
+) -> list[MessageView]:
     times = (
         load_read_times(agent, rows)
         if agent is not None
         else {message.id: message.read_at_us for message in rows}
     )
     nothing: tuple[None, None] = (None, None)
-    contents = [(message, texts.get(message.opened_position, nothing)) for message in rows]
     return [
-        MessageView(message, subject, body, times.get(message.id))
-        for message, (subject, body) in contents
+        MessageView(message, *texts.get(message.id, nothing), times.get(message.id))
+        for message in rows
     ]
 
 
-def load_message_texts(rows: Sequence[Message]) -> dict[int, tuple[str, str]]:
-    """Return subject and body by position, without erased ones. One query."""
+def load_message_texts(rows: Sequence[Message]) -> dict[UUID, tuple[str | None, str | None]]:
+    """Return subject and body by message, of those that their entry sent. One query.
+
+    Erased texts are None. A row that the owner of the database wrote would show any entry's text.
+    """
     if not rows:
         return {}
-    bodies = Body.objects.filter(
-        entry__in=[message.opened_position for message in rows]
-    ).values_list("entry", "text")
-    contents = {position: orjson.loads(text) for position, text in bodies}
-    return {
-        position: (body.get("subject", ""), body["body"]) for position, body in contents.items()
-    }
+    known = {(message.opened_position, message.project_id, message.id) for message in rows}
+    sent = Entry.objects.filter(
+        position__in={message.opened_position for message in rows},
+        kind="message.sent",
+        lane__in=_SENDING_LANES,
+    )
+    texts: dict[UUID, tuple[str | None, str | None]] = {}
+    for position, project, message, text in sent.values_list(
+        "position", "project", "subject", "body__text"
+    ):
+        if message is not None and (position, project, message) in known:
+            body = None if text is None else orjson.loads(text)
+            texts[message] = (body.get("subject", ""), body["body"]) if body else (None, None)
+    return texts
+
+
+_SENDING_LANES: Final = ("command", "system")  # an agent's report of a message sends none
 
 
 def load_read_times(agent: UUID, rows: Sequence[Message]) -> dict[UUID, int]:

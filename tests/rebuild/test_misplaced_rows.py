@@ -11,11 +11,15 @@ from accounts import projects
 from accounts.models import SAMPLE_IDS, Agent, Project
 from approvals.models import Addressee, Gate, Vote
 from db import triggers
+from db.clock import now_us
 from db.ids import new_uuid7
+from journal import erasures
+from journal.models import Entry
 from ledger.models import Attempt, Effect
 from pages.sample.sample_project import load_sample
 from rebuild import batches
 from rebuild.registry import list_row_checks
+from sessions import messages
 from sessions.models import (
     Artifact,
     Capacity,
@@ -177,3 +181,32 @@ def test_a_sample_that_no_entry_created_excuses_nothing(inbox: InboxScenario) ->
         if row["difference"] == "changed"
     }
     assert ("agent_sessions_session", "project_id") in changed
+
+
+def test_a_message_that_no_entry_sent_is_named_and_not_delivered(
+    inbox: InboxScenario, sample: Project
+) -> None:
+    agent = Agent.objects.get(id=inbox.organization.agent.id)
+    genuine = inbox.agent.post("/messages", {"to": agent.name, "body": "yours"}).json()["id"]
+    sent = Message.objects.get(id=genuine)
+    plan = Entry.objects.filter(project=inbox.project.id, kind="effect.planned")[0]
+    of_sample = Message.objects.filter(project=sample)[0]
+    added = [
+        # another project's row that names this agent, and rows that show the texts of others
+        copy_row(Message, sent, project=sample, session=None, from_agent=None),
+        copy_row(Message, of_sample, recipient=agent, session=None, read_at_us=None),
+        copy_row(Message, sent),
+        copy_row(Message, sent, opened_position=plan.position),
+        copy_row(Message, sent, opened_position=of_sample.opened_position),
+    ]
+    assert list_named() >= name_added(*added)
+    listed = inbox.agent.get("/messages?box=mine").json()["items"]
+    assert [(item["id"], item["body"]) for item in listed] == [(genuine, "yours")]
+    views = messages.load_messages_about(inbox.project.id, agent, None, None, 10)
+    assert [view.body for view in views if view.message in added] == [None] * 3
+    with transaction.atomic():
+        erasures.erase_body(
+            inbox.project.id, sent.opened_position, reason="t-1", actor="p_1", now_us=now_us()
+        )
+    listed = inbox.agent.get("/messages?box=mine").json()["items"]
+    assert [(item["id"], item.get("body")) for item in listed] == [(genuine, None)]
