@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from approvals.diff.from_arguments import Changes
 from approvals.diff.hidden_characters import iterate_strings
 from approvals.diff.patch_parser import parse_patch
 from approvals.models import Gate
 from db.compiled_query import CompiledQuerySet
+from journal.models import Entry
 from journal.text_caches import cache_texts
 from sessions.artifacts import ChangedContent, open_content
 from sessions.models import Artifact
@@ -79,7 +80,7 @@ def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDi
     rows: Iterable[Artifact]
     commits = _list_pushed_commits(plan.get("arguments"))
     if hashes or positions or commits:
-        belongs = Q(effect=gate.effect_id)
+        belongs = _is_of_effect(gate.project_id, gate.effect_id)
         for commit in commits:
             belongs |= Q(session=gate.session_id, name__contains=commit)
         belongs |= Q(session=gate.session_id, sha256__in=hashes)
@@ -110,8 +111,26 @@ def _select_diffs(project: UUID, belongs: Q) -> "QuerySet[Artifact]":
     return Artifact.objects.filter(belongs, is_diff, project=project)[:_MAX_READ]
 
 
+def _is_of_effect(project: Any, effect: Any) -> Q:
+    """Return the condition of artifacts that an agent recorded for an effect.
+
+    It may have done so in another session of the project. Its entry says of which effect they are:
+    the column alone, which the owner of the database can write, shows a reviewer nothing.
+    """
+    recorded = Entry.objects.filter(
+        position=OuterRef("opened_position"),
+        project=project,
+        kind="artifact.recorded",
+        subject=OuterRef("id"),
+        effect=effect,
+    )
+    return Q(Exists(recorded), effect=effect)
+
+
 _OF_EFFECT: Final = CompiledQuerySet(
-    lambda project, effect: _select_diffs(project, Q(effect=effect)), project=UUID, effect=UUID
+    lambda project, effect: _select_diffs(project, _is_of_effect(project, effect)),
+    project=UUID,
+    effect=UUID,
 )
 
 

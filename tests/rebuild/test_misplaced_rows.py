@@ -10,6 +10,7 @@ from django.db.models import Model
 from accounts import projects
 from accounts.models import SAMPLE_IDS, Agent, Project
 from approvals.models import Addressee, Gate, Vote
+from approvals.review import attached_diffs
 from db import triggers
 from db.clock import now_us
 from db.ids import new_uuid7
@@ -210,3 +211,30 @@ def test_a_message_that_no_entry_sent_is_named_and_not_delivered(
         )
     listed = inbox.agent.get("/messages?box=mine").json()["items"]
     assert [(item["id"], item.get("body")) for item in listed] == [(genuine, None)]
+
+
+def test_a_diff_that_no_entry_recorded_for_the_effect_is_named_and_not_shown(
+    inbox: InboxScenario, sample: Project
+) -> None:
+    gate = Gate.objects.get(project=inbox.project, tool="deploy")
+    recorded = {"type": "diff", "sha256": "b" * 64, "size": 3, "media_type": "text/x-diff"}
+    elsewhere = inbox.agent.session("s-2")["id"]  # an agent may record it in another session
+    for session, name in (("s-1", "a.diff"), (elsewhere, "b.diff")):
+        body = {"session": session, "effect": str(gate.effect_id), "name": name, **recorded}
+        assert inbox.agent.post("/artifacts", body).status_code == 201
+    assert list_differences() == []
+    genuine = Artifact.objects.get(name="a.diff")
+    about = {"effect": gate.effect_id, "type": "diff"}
+    other = Artifact.objects.get(type="log")
+    added = [
+        copy_row(Artifact, genuine, session=Session.objects.filter(project=sample)[0]),
+        copy_row(Artifact, genuine),
+        copy_row(Artifact, other, **about),
+    ]
+    named = list_named()
+    assert named == name_added(*added)
+    forge((f"UPDATE agent_sessions_artifact SET effect = {_quote(gate.effect_id)}, type = 'diff'",))
+    changed = {row["column"] for row in list_differences() if row["difference"] == "changed"}
+    assert changed == {"effect", "type"}
+    shown = attached_diffs.load_attached_diffs(gate, {})
+    assert [diff.name for diff in shown] == ["a.diff", "b.diff"]
