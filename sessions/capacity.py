@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import F, Q, QuerySet
 
 from db.jobs import CLOCK_STEP_US
 from db.row_changes import RowChange, write_row_changes
@@ -116,7 +116,7 @@ def find_throttle(agent: UUID, session: UUID, now_us: int) -> PlansThrottled | N
     The later of two reports counts: that for the session and that for all sessions. Called only
     where some report of the agent throttles at all (approvals/policies/policy_evaluation.py).
     """
-    reports = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
+    reports = _query_reports(agent, session)
     latest = reports.order_by("-position").first()
     if latest is None or latest.paced_until_us is None or not is_throttling(latest, now_us):
         return None
@@ -137,8 +137,14 @@ def load_capacity_reports(
 
 def load_capacity(agent: UUID, session: UUID) -> Capacity | None:
     """Return an agent's latest report for a session or for all sessions."""
-    reports = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
+    reports = _query_reports(agent, session)
     return reports.select_related("agent").order_by("-position").first()
+
+
+def _query_reports(agent: UUID, session: UUID) -> "QuerySet[Capacity]":
+    """Return the reports of an agent for a session and for all, of the agent's own project."""
+    of_session = Q(session=session) | Q(session__isnull=True)
+    return Capacity.objects.filter(of_session, agent=agent, project=F("agent__project"))
 
 
 def is_capacity_fresh(row: Capacity, now_us: int) -> bool:

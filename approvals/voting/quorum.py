@@ -40,7 +40,8 @@ IS_ASKED_SQL: Final = (
     f" OR EXISTS ({_MEMBER} AND member.id IN (SELECT one.membership_id FROM"
     f" {{schema}}accounts_teammember one"
     " JOIN {schema}accounts_team team ON team.id = one.team_id"
-    " WHERE team.project_id = gate.project_id AND team.name IN ({teams:gate.requirement}))))"
+    " WHERE team.project_id = gate.project_id AND one.project_id = gate.project_id"
+    " AND team.name IN ({teams:gate.requirement}))))"
 )
 _PARTIES: Final = {
     "requester": "gate.requester_id, session.on_behalf_of_id",

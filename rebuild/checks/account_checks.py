@@ -432,7 +432,7 @@ def _select_teams(batch: RebuildBatch) -> "QuerySet[Any]":
 
 
 def _select_team_members(batch: RebuildBatch) -> "QuerySet[Any]":
-    return TeamMember.objects.filter(project=batch.project)
+    return TeamMember.objects.filter(team__project=batch.project)
 
 
 def _select_tokens(batch: RebuildBatch) -> "QuerySet[Any]":

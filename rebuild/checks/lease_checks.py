@@ -208,7 +208,8 @@ def _select_leases(batch: RebuildBatch) -> "QuerySet[Any]":
 def _select_capacity(batch: RebuildBatch) -> "QuerySet[Any]":
     if batch.sessions:
         return Capacity.objects.filter(session__in=batch.sessions)
-    return Capacity.objects.filter(project=batch.project, session=None)
+    # The agent's plans are throttled, whatever project the row names.
+    return Capacity.objects.filter(agent__project=batch.project, session=None)
 
 
 def _select_breakers(batch: RebuildBatch) -> "QuerySet[Any]":

@@ -7,8 +7,9 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import Model
 
-from accounts import projects
-from accounts.models import SAMPLE_IDS, Agent, Project
+from accounts import projects, teams
+from accounts.models import SAMPLE_IDS, Agent, Project, TeamMember
+from approvals.gates.gates import GateConflict
 from approvals.models import Addressee, Gate, Vote
 from approvals.review import attached_diffs
 from db import triggers
@@ -20,7 +21,7 @@ from ledger.models import Attempt, Effect
 from pages.sample.sample_project import load_sample
 from rebuild import batches
 from rebuild.registry import list_row_checks
-from sessions import messages
+from sessions import capacity, messages
 from sessions.models import (
     Artifact,
     Capacity,
@@ -238,3 +239,56 @@ def test_a_diff_that_no_entry_recorded_for_the_effect_is_named_and_not_shown(
     assert changed == {"effect", "type"}
     shown = attached_diffs.load_attached_diffs(gate, {})
     assert [diff.name for diff in shown] == ["a.diff", "b.diff"]
+
+
+_OF_LEADS: Final = """name: leads
+rules:
+  - id: all
+    title: The leads decide
+    match: {}
+    outcome: require
+    require: {teams: [leads]}
+"""
+
+
+def test_a_member_of_a_team_who_is_of_another_project_is_named_and_does_not_count(
+    inbox: InboxScenario,
+) -> None:
+    sample = projects.create_sample(actor="gatebook")
+    inbox.rules(_OF_LEADS)
+    rita, sam = inbox.person("rita"), inbox.person("sam")
+    with transaction.atomic():
+        team = teams.create_team(inbox.project, "leads")
+        teams.add_team_member(team, rita)
+    gate = inbox.gate(inbox.plan())
+    assert list_differences() == []
+    member = copy_row(TeamMember, membership=sam, project=sample)
+    assert list_named() == {("added", "accounts_teammember", str(team.id))}
+    with pytest.raises(GateConflict):
+        inbox.answer(gate, "sam")
+    assert run()[0] == 0
+    assert not TeamMember.objects.filter(pk=member.pk).exists()
+    forge((f"UPDATE accounts_teammember SET project_id = {_quote(sample.id)}",))
+    assert {row.get("column") for row in list_differences()} == {"project_id", None}
+    assert run()[0] == 0
+    assert list_differences() == []
+    assert TeamMember.objects.get().membership == rita
+
+
+def test_a_report_of_capacity_of_another_project_is_named_and_throttles_nothing(
+    inbox: InboxScenario,
+) -> None:
+    sample = projects.create_sample(actor="gatebook")
+    inbox.agent.session("s-1")
+    assert inbox.agent.post("/capacity", {"session": "s-1", "queue": 101}).status_code == 200
+    report = Capacity.objects.get()
+    session, agent = report.session_id, report.agent_id
+    assert session is not None
+    assert capacity.find_throttle(agent, session, now_us()) is not None
+    Capacity.objects.all().delete()
+    added = copy_row(Capacity, report, project=sample, session=None)
+    assert list_named() == name_added(added) | {("missing", "agent_sessions_capacity", str(agent))}
+    assert capacity.find_throttle(agent, session, now_us()) is None
+    assert capacity.load_capacity(agent, session) is None
+    assert run()[0] == 0
+    assert Capacity.objects.get().project == inbox.project
