@@ -74,7 +74,7 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
         stored = dict(zip(names, values, strict=True))
         pk, key = stored[key_column], tuple(stored[name] for name in check.key)
         row = folded.pop(key, None)
-        reason = check.excuse(batch, key) if row is None else ""
+        reason = check.excuse(batch, stored) if row is None else ""
         if reason:
             result.unknown["*", reason] += 1
             continue

@@ -48,15 +48,16 @@ class FoldedSession:
 class FoldedTasks:
     """The tasks of a session and their items, with the positions of their last entries.
 
-    `lost` has the tasks some of whose items only an unreadable body names.
+    `lost` has the times of entries that set items which only an unreadable body names, by task.
+    `lost_plans` has the positions of plans whose unreadable bodies may have named a task.
     """
 
     tasks: dict[UUID, Task] = field(default_factory=dict)
     items: dict[tuple[UUID, str], Item] = field(default_factory=dict)
     positions: dict[UUID, int] = field(default_factory=dict)
     unknown: dict[UUID, dict[str, str]] = field(default_factory=dict)
-    lost: set[UUID] = field(default_factory=set)
-    lost_plans: bool = False  # a plan whose body was erased may have named a task
+    lost: dict[UUID, set[int]] = field(default_factory=dict)
+    lost_plans: set[int] = field(default_factory=set)
 
 
 def fold_session(
@@ -251,7 +252,21 @@ def fold_tasks(journal: SessionJournal) -> FoldedTasks:
         for entry in batch:
             if _sets_items(journal, entry):
                 _fold_items(journal, folded, entry)
+    _forget_first_plans(folded)
     return folded
+
+
+def _forget_first_plans(folded: FoldedTasks) -> None:
+    """Add what is unknown of tasks that an unreadable plan may have named before they were."""
+    first = min(folded.lost_plans, default=None)
+    for task in folded.tasks.values():
+        if first is not None and first < task.opened_position:
+            unknown = folded.unknown.setdefault(task.id, {})
+            unknown |= dict.fromkeys(OF_FIRST_PLAN, ERASED_PLAN)
+
+
+OF_FIRST_PLAN: Final = ("opened_position", "created_at_us", "updated_at_us")
+ERASED_PLAN: Final = "a plan that may have named the task has no body any more"
 
 
 def _group_by_request(journal: SessionJournal) -> Iterator[list[PastEntry]]:
@@ -348,7 +363,8 @@ def _name_task(
     if entry.kind in ("item.done", "item.failed"):
         identity = entry.subject
     elif entry.kind == "effect.planned" and "intent" in entry.facts:
-        folded.lost_plans = folded.lost_plans or not journal.has_body(entry.position)
+        if not journal.has_body(entry.position):
+            folded.lost_plans.add(entry.position)
         name = journal.read_body(entry.position).get("task")
         identity = tasks.derive_task_id(journal.session, name) if name else None
     if identity is None or identity in folded.tasks:
@@ -370,14 +386,18 @@ def _name_task(
 
 def _fold_items(journal: SessionJournal, folded: FoldedTasks, entry: PastEntry) -> None:
     """Set the items that an entry is about; per item the latest fact counts."""
-    task = folded.tasks.get(entry.subject) if entry.subject is not None else None
+    if entry.subject is None:
+        return
+    task = folded.tasks.get(entry.subject)
     if task is None:
+        if folded.lost_plans:  # one of them may have named the task
+            folded.lost.setdefault(entry.subject, set()).add(entry.received_us)
         return
     task.updated_at_us = max(task.updated_at_us, entry.received_us)
     folded.positions[task.id] = entry.position
     body, origin = journal.read_body(entry.position), journal.build_origin(entry)
     if not journal.has_body(entry.position):
-        folded.lost.add(task.id)
+        folded.lost.setdefault(task.id, set()).add(entry.received_us)
         return
     states: Mapping[str, str] = (
         {item["key"]: item["state"] for item in body.get("items") or ()}

@@ -223,9 +223,9 @@ def _fold_agents(batch: RebuildBatch) -> Iterator[FoldedRow]:
     yield from rows.values()
 
 
-def _excuse_agent(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
+def _excuse_agent(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
     """Return why an agent may be there that no entry creates."""
-    plain = Agent.objects.filter(project=batch.project, pk=key[0], owner=None, team="")
+    plain = Agent.objects.filter(project=batch.project, pk=stored["id"], owner=None, team="")
     return "an agent without owner and team, which decides nothing" if plain.exists() else ""
 
 
@@ -320,10 +320,10 @@ def _fold_review_settings(batch: RebuildBatch) -> Iterator[FoldedRow]:
     )
 
 
-def _excuse_review_settings(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
+def _excuse_review_settings(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
     """Return why settings may be there that no entry gives."""
     empty = _select_review_settings(batch).filter(
-        user=key[0], away_from_us=None, stand_in=None, digest_hour=None
+        user=stored["user_id"], away_from_us=None, stand_in=None, digest_hour=None
     )
     return "settings in which nothing is set" if empty.exists() else ""
 

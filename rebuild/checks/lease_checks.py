@@ -193,10 +193,10 @@ def _find_tool(entry: ProjectEntry) -> str:
     return tools.first() or ""
 
 
-def _excuse_breaker(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
+def _excuse_breaker(_batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
     """Return why a breaker may be there that no entry opens."""
-    closed = _select_breakers(batch).filter(tool=key[0], opened_at_us=None)
-    return "a count of failures that pauses nothing yet" if closed.exists() else ""
+    is_closed = stored["opened_at_us"] is None
+    return "a count of failures that pauses nothing yet" if is_closed else ""
 
 
 def _select_leases(batch: RebuildBatch) -> "QuerySet[Any]":

@@ -1,6 +1,6 @@
 """The check of projects: their names, and whether they store what agents send as it came."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -52,7 +52,7 @@ def _read_name(row: FoldedRow, entry: ProjectEntry, stored: str | None) -> None:
         row.faults["name"] = "altered"
 
 
-def _excuse_project(_batch: RebuildBatch, _key: tuple[Any, ...]) -> str:
+def _excuse_project(_batch: RebuildBatch, _stored: Mapping[str, Any]) -> str:
     """Excuse projects that no entry creates: what is in them is compared all the same."""
     return EARLIER_VERSION
 

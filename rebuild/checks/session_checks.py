@@ -9,7 +9,7 @@ from django.db.models import Model, QuerySet
 from rebuild.checks.effect_checks import load_folded_effects
 from rebuild.project_names import load_project_names
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
-from rebuild.session_fold import FoldedTasks, fold_session, fold_tasks
+from rebuild.session_fold import ERASED_PLAN, OF_FIRST_PLAN, FoldedTasks, fold_session, fold_tasks
 from rebuild.session_journal import load_session_journals
 from sessions import items, sessions, tasks
 from sessions.models import Item, Session, Task
@@ -75,17 +75,17 @@ ERASED_ITEM: Final = "an entry about items of the task has no body any more"
 _OF_ITEM: Final = ("state", "mark", "changed_at_us")
 
 
-def _is_lost_task(batch: RebuildBatch, _key: tuple[Any, ...]) -> str:
-    is_lost = any(folded.lost_plans for folded in _load_folded_tasks(batch).values())
-    return ERASED_PLAN if is_lost else ""
+def _is_lost_task(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
+    """Excuse a task that a plan of its session without a body opened."""
+    folded = _load_folded_tasks(batch)[stored["session_id"]]
+    return ERASED_PLAN if stored["opened_position"] in folded.lost_plans else ""
 
 
-ERASED_PLAN: Final = "a plan that may have named the task has no body any more"
-
-
-def _is_lost_item(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
-    is_lost = any(key[0] in folded.lost for folded in _load_folded_tasks(batch).values())
-    return ERASED_ITEM if is_lost else ""
+def _is_lost_item(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
+    """Excuse an item that was set at the time of an entry about its task without a body."""
+    folded = _load_folded_tasks(batch).values()
+    times = (of_session.lost.get(stored["task_id"], set()) for of_session in folded)
+    return ERASED_ITEM if any(stored["changed_at_us"] in found for found in times) else ""
 
 
 def _select_sessions(batch: RebuildBatch) -> "QuerySet[Any]":
@@ -102,6 +102,11 @@ def _select_items(batch: RebuildBatch) -> "QuerySet[Any]":
 
 def _complete_session(row: FoldedRow) -> Mapping[str, Any]:
     return {"version": 1, "seen_at_us": row.values["created_at_us"]}
+
+
+def _complete_task(row: FoldedRow) -> Mapping[str, Any]:
+    """Return what a missing task gets although it may have been opened earlier."""
+    return {name: row.values[name] for name in OF_FIRST_PLAN}
 
 
 def register_session_checks() -> None:
@@ -129,6 +134,7 @@ def register_session_checks() -> None:
             _select_tasks,
             tasks.restore_tasks,
             TASK_UNCOMPUTED,
+            _complete_task,
             excuse=_is_lost_task,
         ),
     )

@@ -141,9 +141,8 @@ def _fold_identities(batch: RebuildBatch) -> Iterator[FoldedRow]:
         yield FoldedRow((key,), row, entry.position, unknown, faults)
 
 
-def _excuse_identity(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
+def _excuse_identity(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
     """Return why an identity may be there that no entry with its id adds."""
-    row = _select_identities(batch).get(pk=key[0])
     if "earlier identities" not in batch.cache:
         batch.cache["earlier identities"] = {
             (entry.subject, (entry.body or {}).get("identity"))
@@ -151,7 +150,8 @@ def _excuse_identity(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
             if "identity" not in entry.facts and entry.kind == "admin.identity_added"
         }
     earlier = batch.cache["earlier identities"]
-    is_earlier = {(row.agent_id, row.value), (row.agent_id, None)} & earlier
+    agent = stored["agent_id"]
+    is_earlier = {(agent, stored["value"]), (agent, None)} & earlier
     return EARLIER_VERSION if is_earlier else ""
 
 
@@ -330,10 +330,10 @@ def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
         yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
 
 
-def _excuse_account(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
+def _excuse_account(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
     """Excuse accounts that no entry added to a project: no act is attributed to them."""
     of_people = _load_people_entries(batch)
-    person = of_people.find_pseudonym(key[0])
+    person = of_people.find_pseudonym(stored["id"])
     return "" if person in of_people.added_last else EARLIER_VERSION
 
 

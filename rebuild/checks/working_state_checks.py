@@ -157,7 +157,7 @@ def _fold_observed_facts(batch: RebuildBatch) -> Iterator[FoldedRow]:
         for entry in _list_facts(journal, "fact.observed"):
             body = journal.read_body(entry.position)
             if not body:
-                batch.cache["lost facts"] = {*batch.cache.get("lost facts", ()), journal.session}
+                _list_lost_facts(batch, journal.session).add(entry.position)
                 continue
             origin = journal.build_origin(entry)
             source = origin.claimed_source or origin.source
@@ -187,7 +187,7 @@ def _fold_observed_facts(batch: RebuildBatch) -> Iterator[FoldedRow]:
                 "observed_at_us": fact.seen_us,
                 "fresh_until_us": fact.seen_us + fact.fresh_s * 1_000_000,
             }
-            is_lost = journal.session in batch.cache.get("lost facts", ())
+            is_lost = bool(_list_lost_facts(batch, journal.session))
             unknown = dict.fromkeys(_OF_FACT, ERASED_FACT) if is_lost else {}
             key = (journal.session, fact.name, fact.source)
             yield FoldedRow(key, values, fact.position, unknown)
@@ -198,8 +198,16 @@ _OF_FACT: Final = (
 )
 
 
-def _is_lost_fact(batch: RebuildBatch, key: tuple[Any, ...]) -> str:
-    return ERASED_FACT if key[0] in batch.cache.get("lost facts", ()) else ""
+def _list_lost_facts(batch: RebuildBatch, session: UUID) -> set[int]:
+    """Return the positions of a session's entries about facts that have no body any more."""
+    lost: dict[UUID, set[int]] = batch.cache.setdefault("lost facts", {})
+    return lost.setdefault(session, set())
+
+
+def _is_lost_fact(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
+    """Excuse a fact that only entries of its session without a body tell."""
+    lost = _list_lost_facts(batch, stored["session_id"])
+    return ERASED_FACT if {stored["position"], stored["opened_position"]} <= lost else ""
 
 
 def _complete_version(_row: FoldedRow) -> Mapping[str, Any]:

@@ -64,8 +64,8 @@ class RowCheck:
     `fold` yields a row for each that the journal knows in the batch; `select` the stored rows of
     the batch. `uncomputed` names the columns that no entry gives, with the reason; `insert_values`
     what they are set to where a row is missing. `restore` is a function of the table's one writer.
-    `excuse` says why a row of a key may be there although no readable entry gives it; empty: it may
-    not.
+    `excuse` says why a stored row may be there although no readable entry gives it; empty: it may
+    not. It gets the columns that are compared.
     """
 
     model: type[Model]
@@ -77,7 +77,7 @@ class RowCheck:
     uncomputed: Mapping[str, str] = field(default_factory=dict)
     insert_values: Callable[[FoldedRow], Mapping[str, Any]] = lambda _row: {}
     per_effect: bool = False
-    excuse: Callable[[RebuildBatch, tuple[Any, ...]], str] = lambda _batch, _key: ""
+    excuse: Callable[[RebuildBatch, Mapping[str, Any]], str] = lambda _batch, _stored: ""
 
     @property
     def table(self) -> str:

@@ -58,7 +58,7 @@ OF_A_SESSION: Final[tuple[tuple[type[Model], dict[str, Any]], ...]] = (
 )
 
 
-def copy_row(model: type[Model], source: Model | None = None, **values: Any) -> Any:
+def copy_row(model: type[Model], source: Model | None = None, /, **values: Any) -> Any:
     """Add a copy of a row with other values, as the owner, who can remove triggers."""
     row: Any = source or model._default_manager.exclude(project__in=projects.query_samples())[0]
     copied = {field.attname: getattr(row, field.attname) for field in model._meta.concrete_fields}
