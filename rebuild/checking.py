@@ -230,21 +230,21 @@ def restore_rows(differing: DifferingBatches, tables: Sequence[str] = ()) -> Cou
 def _restore_batch(unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]) -> Counter[str]:
     """Restore the rows of a batch; return how many by table.
 
-    What refers to a deleted row is found, and deleted, in the next round.
+    What refers to a deleted row is found, and deleted, in the next round; so are the rows beyond
+    the most that one round selects.
     """
     written: Counter[str] = Counter()
-    for _round in range(_MAX_ROUNDS if unit == "relations" else 1):
+    while True:
         comparisons = compare_batch(batch.copy_unread(), checks)
         if not any(comparison.changes for comparison in comparisons):
             break
         _record_rebuilt(batch, comparisons)
         written += _write_changes(comparisons)
+        if unit != "relations":
+            break
     if written:
         _require_equal_rows(batch, checks)
     return written
-
-
-_MAX_ROUNDS: Final = 8  # an addressee of a gate of an effect of a task of a session, and more
 
 
 def _lock_tables(tables: Sequence[str]) -> None:

@@ -107,7 +107,12 @@ def _select_misplaced(
     if batch.project is not None:
         text += f" AND ({' OR '.join(f'{column} = %s' for column in relations.projects)})"
         parameters = [raw_sql.vendor_id(batch.project)] * len(relations.projects)
+    text += f" LIMIT {MAX_MISPLACED}"
     return model._default_manager.filter(pk__in=RawSQL(text, parameters))  # noqa: S611
+
+
+# Rows of a table that one check names: where a session is gone, all its rows name what is not there.
+MAX_MISPLACED: Final = 10_000
 
 
 def _fold_nothing(_batch: RebuildBatch) -> Iterator[FoldedRow]:
