@@ -1,4 +1,8 @@
-"""Where an interrupted check stopped: a file that the next run goes on from."""
+"""Where an interrupted check stopped: a file that the next run goes on from.
+
+The file has the results of sessions only. Who can write it can claim any: so a run that goes on
+from it says what it took from there, and checks all else itself.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,25 +12,23 @@ from uuid import UUID
 
 import orjson
 
+from db.clock import now_us
 from rebuild.checking import BatchResult, DifferingBatches, difference_to_json
 from rebuild.row_comparison import NOT_RESTORED
 
-_FORM: Final = 2  # of the file. A run begins again where another version wrote another form
+_FORM: Final = 3  # of the file. A run begins again where another version wrote another form
 MAX_KEPT_DIFFERENCES: Final = 1_000  # differences that are listed; all are counted
 
 
 @dataclass(slots=True)
-class RunState:
-    """What a run has done so far. `scope` names project and tables, which must not change."""
+class Findings:
+    """What some batches had."""
 
-    scope: str
-    after: UUID | None = None
     rows: Counter[str] = field(default_factory=Counter)
     differences: list[dict[str, Any]] = field(default_factory=list)
     count: int = 0
     not_restored: int = 0  # differences of a kind that no run restores
     unknown: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    differing: DifferingBatches = field(default_factory=DifferingBatches)
 
     def add(self, result: BatchResult) -> None:
         """Add the result of a batch."""
@@ -37,23 +39,71 @@ class RunState:
         room = MAX_KEPT_DIFFERENCES - len(self.differences)
         self.differences += map(difference_to_json, result.differences[:room])
         self.unknown += result.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """What a run did not check itself, as the file of an earlier run says."""
+
+    after: UUID  # the last session that the earlier run checked
+    saved_at_us: int
+    rows: int
+
+
+@dataclass(slots=True)
+class RunState:
+    """What a run has done so far. `scope` names project and tables, which must not change."""
+
+    scope: str
+    after: UUID | None = None
+    sessions: Findings = field(default_factory=Findings)
+    others: Findings = field(default_factory=Findings)  # of projects and the installation
+    differing: DifferingBatches = field(default_factory=DifferingBatches)
+    earlier: EarlierRun | None = None
+
+    @property
+    def rows(self) -> Counter[str]:
+        """Return the numbers of compared rows by table."""
+        return self.sessions.rows + self.others.rows
+
+    @property
+    def count(self) -> int:
+        """Return the number of differences."""
+        return self.sessions.count + self.others.count
+
+    @property
+    def not_restored(self) -> int:
+        """Return the number of differences that no run restores."""
+        return self.sessions.not_restored + self.others.not_restored
+
+    @property
+    def unknown(self) -> Counter[tuple[str, str, str]]:
+        """Return the numbers of values that could not be compared."""
+        return self.sessions.unknown + self.others.unknown
+
+    def add(self, result: BatchResult) -> None:
+        """Add the result of a batch."""
+        (self.sessions if result.unit == "session" else self.others).add(result)
         self.differing.add(result)
         self.after = result.last or self.after
 
     def write_file(self, path: Path) -> None:
         """Write the file, replacing the former one."""
+        of_sessions = self.sessions
         document = {
             "form": _FORM,
             "scope": self.scope,
             "after": self.after,
-            "rows": self.rows,
-            "differences": self.differences,
-            "count": self.count,
-            "not_restored": self.not_restored,
-            "unknown": [[*key, number] for key, number in self.unknown.items()],
+            "saved_at_us": now_us(),
+            "rows": of_sessions.rows,
+            "differences": of_sessions.differences,
+            "count": of_sessions.count,
+            "not_restored": of_sessions.not_restored,
+            "unknown": [[*key, number] for key, number in of_sessions.unknown.items()],
             "differing": [
-                [unit, project, sorted(sessions)]
+                [project, sorted(sessions)]
                 for (unit, project), sessions in self.differing.parts.items()
+                if unit == "session"
             ],
         }
         partial = path.with_suffix(".partial")
@@ -66,16 +116,18 @@ def load_run_state(path: Path, scope: str) -> RunState | None:
     if not path.exists():
         return None
     document = orjson.loads(path.read_bytes())
-    if document.get("form") != _FORM or document["scope"] != scope:
+    if document.get("form") != _FORM or document["scope"] != scope or not document["after"]:
         return None
-    state = RunState(
-        scope, document["after"] and UUID(document["after"]), Counter(document["rows"])
-    )
-    state.differences, state.count = document["differences"], document["count"]
-    state.not_restored = document["not_restored"]
-    state.unknown = Counter({(a, b, c): number for a, b, c, number in document["unknown"]})
+    state = RunState(scope, UUID(document["after"]))
+    of_sessions = state.sessions
+    of_sessions.rows = Counter(document["rows"])
+    of_sessions.differences, of_sessions.count = document["differences"], document["count"]
+    of_sessions.not_restored = document["not_restored"]
+    of_sessions.unknown = Counter({(a, b, c): number for a, b, c, number in document["unknown"]})
     state.differing.parts = {
-        (unit, project and UUID(project)): {UUID(session) for session in sessions}
-        for unit, project, sessions in document["differing"]
+        ("session", project and UUID(project)): {UUID(session) for session in sessions}
+        for project, sessions in document["differing"]
     }
+    rows = sum(of_sessions.rows.values())
+    state.earlier = EarlierRun(UUID(document["after"]), document["saved_at_us"], rows)
     return state

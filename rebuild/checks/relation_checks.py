@@ -111,8 +111,7 @@ def _select_misplaced(
     return model._default_manager.filter(pk__in=RawSQL(text, parameters))  # noqa: S611
 
 
-# Rows of a table that one check names: where a session is gone, all its rows name what is not there.
-MAX_MISPLACED: Final = 10_000
+MAX_MISPLACED: Final = 10_000  # rows of a table: all rows of a session that is gone are misplaced
 
 
 def _fold_nothing(_batch: RebuildBatch) -> Iterator[FoldedRow]:

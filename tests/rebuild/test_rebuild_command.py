@@ -21,6 +21,7 @@ from ledger.models import Effect
 from rebuild import batches, checking, row_comparison
 from rebuild.imported_comparison import ERASED_SINCE, ImportedComparison, compare_imported_rows
 from rebuild.registry import RebuildBatch
+from rebuild.run_state import RunState
 from sessions.models import Item, ObservedFact, Session
 from tests.bundles.conftest import Origin
 from tests.bundles.conftest import origin as origin
@@ -160,7 +161,32 @@ def test_an_interrupted_check_goes_on_where_it_stopped(
     resumed = summarize("--resume")
     assert resumed[1]["rows"] == whole[1]["rows"]
     assert resumed[1]["differences"] == whole[1]["differences"]
+    assert resumed[1]["not_checked_by_this_run"]["up_to_session"] == document["after"]
+    assert summarize()[1]["not_checked_by_this_run"] is None
     assert not (Path(settings.VAR_DIR) / "rebuild.json").exists()
+
+
+def test_a_planted_file_of_a_run_does_not_make_a_clean_verdict(origin: Origin) -> None:
+    """Who can write var/rebuild.json can claim that all sessions were checked."""
+    last = UUID(int=2**128 - 1)
+    planted = RunState(" ", after=last)
+    planted.sessions.rows["ledger_effect"] = 7
+    forge(_FORGE)
+    file = Path(settings.VAR_DIR) / "rebuild.json"
+    planted.write_file(file)
+    code, text = run("--check", "--resume")
+    assert code == 0
+    assert "no row differs" not in text
+    assert text.splitlines()[-1].startswith(
+        f"This run continued after session {last}. Earlier sessions (7 of the rows) were checked on"
+    )
+    assert "according to var/rebuild.json, and not by this one" in text
+    # What is not of a session is checked again in any case.
+    forge(("UPDATE accounts_membership SET role = 'administrator' WHERE role = 'viewer'",))
+    planted.write_file(file)
+    code, text = run("--check", "--resume")
+    assert (code, "accounts_membership" in text) == (1, True)
+    assert summarize()[1]["differences"] > 1
 
 
 @pytest.mark.parametrize(

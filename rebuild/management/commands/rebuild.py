@@ -3,6 +3,7 @@
 import sys
 import time
 from argparse import ArgumentParser
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from rebuild.registry import list_row_checks
 from rebuild.run_state import RunState
 
 _SAVE_S: Final = 5.0  # seconds between two writings of the file of a run
+_FILE: Final = "rebuild.json"
 DIFFERS: Final = 1  # exit code: rows differ from the journal
 FAILED: Final = 2  # exit code: nothing can be said, or nothing was restored
 
@@ -55,11 +57,11 @@ class Command(BaseCommand):
         self.as_json = options["json"]
         tables = sorted(options["table"])
         project = _find_project(options["project"])
-        path = Path(settings.VAR_DIR) / "rebuild.json"
+        path = Path(settings.VAR_DIR) / _FILE
         scope = f"{project.id if project else ''} {' '.join(tables)}"
         state = run_state.load_run_state(path, scope) if options["resume"] else None
         if state is not None:
-            self._write_lines(state.differences)
+            self._write_lines(state.sessions.differences)
         else:
             state = RunState(scope)
         began = time.process_time()
@@ -126,6 +128,7 @@ class Command(BaseCommand):
                 "rows": state.rows,
                 "differences": state.count,
                 "restored": written,
+                "not_checked_by_this_run": _describe_earlier_run(state),
                 "cpu_s": round(cpu_s, 2),
                 "not_compared": [
                     {"table": table, "column": column, "reason": reason, "rows": number}
@@ -138,8 +141,10 @@ class Command(BaseCommand):
             self.stdout.write(f"not compared: {table}.{column} of {number:,} rows: {reason}")
         tables = len([table for table, number in state.rows.items() if number])
         checked = f"{rows:,} rows of {tables} tables in {cpu_s:.1f} s of a processor"
-        if not state.count:
+        if not state.count and state.earlier is None:
             self.stdout.write(f"{checked}: no row differs from the journal.")
+        elif not state.count:
+            self.stdout.write(f"{checked}: this run found no difference in what it checked.")
         elif written is None:
             self.stdout.write(
                 f"{checked}: {state.count:,} differences. Verify the journal, then run"
@@ -154,6 +159,26 @@ class Command(BaseCommand):
                 f"{state.not_restored:,} differences cannot be restored from this journal: restore"
                 " a backup, or import the bundle into an archive of its own."
             )
+        if earlier := _describe_earlier_run(state):
+            self.stdout.write(
+                f"This run continued after session {earlier['up_to_session']}. Earlier sessions"
+                f" ({earlier['rows']:,} of the rows) were checked on {earlier['checked_at']} by an"
+                f" earlier run, according to {earlier['according_to']}, and not by this one. Run"
+                " the command without --resume to check them too."
+            )
+
+
+def _describe_earlier_run(state: RunState) -> dict[str, Any] | None:
+    """Return what this run took from the file of an earlier one, which anybody may have written."""
+    if state.earlier is None:
+        return None
+    saved_at = datetime.fromtimestamp(state.earlier.saved_at_us / 1_000_000, UTC)
+    return {
+        "up_to_session": state.earlier.after,
+        "rows": state.earlier.rows,
+        "checked_at": saved_at.strftime("%Y-%m-%d %H:%M UTC"),
+        "according_to": f"var/{_FILE}",
+    }
 
 
 def _find_project(name: str | None) -> Project | None:
