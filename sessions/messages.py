@@ -307,7 +307,7 @@ def load_message_texts(rows: Sequence[Message]) -> dict[UUID, tuple[str | None, 
     """
     if not rows:
         return {}
-    known = {(message.opened_position, message.project_id, message.id) for message in rows}
+    places = {(message.opened_position, message.project_id, message.id) for message in rows}
     sent = Entry.objects.filter(
         position__in={message.opened_position for message in rows},
         kind="message.sent",
@@ -317,7 +317,7 @@ def load_message_texts(rows: Sequence[Message]) -> dict[UUID, tuple[str | None, 
     for position, project, message, text in sent.values_list(
         "position", "project", "subject", "body__text"
     ):
-        if message is not None and (position, project, message) in known:
+        if message is not None and (position, project, message) in places:
             body = None if text is None else orjson.loads(text)
             texts[message] = (body.get("subject", ""), body["body"]) if body else (None, None)
     return texts

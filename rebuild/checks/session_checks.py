@@ -85,7 +85,7 @@ def _is_lost_item(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
     """Excuse an item that was set at the time of an entry about its task without a body."""
     folded = _load_folded_tasks(batch).values()
     times = (of_session.lost.get(stored["task_id"], set()) for of_session in folded)
-    return ERASED_ITEM if any(stored["changed_at_us"] in found for found in times) else ""
+    return ERASED_ITEM if any(stored["changed_at_us"] in moments for moments in times) else ""
 
 
 def _select_sessions(batch: RebuildBatch) -> "QuerySet[Any]":
