@@ -457,6 +457,7 @@ def decide_attempt(
     if following.again and attempt.reuse is not None:
         refusal = _find_reuse_refusal(request, context, attempt.reuse)
         if refusal is not None:
+            # GATE_GONE: a lost vote, other terms, a needed approval or an ended exemption.
             return AttemptDecision(refusal, withdraws=refusal.code == "GATE_GONE")
     elif row.permission != "granted":
         return AttemptDecision(refusals.refuse_without_permission(row))

@@ -46,6 +46,7 @@ class OpenEffect(NamedTuple):
     @property
     def needs_person(self) -> bool:
         """Whether only a person can settle the effect."""
+        # Those that escalate, and those that wait for a gate or are stopped.
         return not table.is_safe_to_continue(self.beneath.verdict)
 
     @property

@@ -265,6 +265,7 @@ def _apply_effects(call: Call, created: Sequence[BatchItem]) -> Mapping[UUID, Ef
         stubs, {fact.effect for fact in facts}, call.project, call.received_us
     )
     rows = writer.apply_effect_facts(facts)
+    # A reported dispatch under a granted permission uses its gate; other moves cancel it.
     gated_commands.end_gates_of_moved_effects(rows.values(), call.received_us)
     new_effects = Counter(row.session_id for row in rows.values() if row.version == 1)
     sessions.add_effect_counts(new_effects)
