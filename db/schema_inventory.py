@@ -142,8 +142,6 @@ def compare_inventories(wanted: Mapping[str, str], present: Mapping[str, str]) -
     for item in sorted(wanted.keys() | present.keys()):
         if item.startswith(_PARTS) and _table(item) not in tables & existing:
             continue
-        if item.startswith("trigger ") and item not in present:
-            continue  # triggers.py names it, and `migrate` puts it back
         if item.startswith("index ") and not wanted.get(item, "").startswith("CREATE UNIQUE"):
             continue
         if item not in present:
@@ -225,8 +223,11 @@ def _postgresql(connection: BaseDatabaseWrapper) -> list[tuple[str, str]]:
             (item, hashlib.sha256(body.encode()).hexdigest()) for item, body in cursor.fetchall()
         ]
         cursor.execute(_TRIGGERS)
+        expected = triggers.trigger_tables(connection)
         items += [
-            (f"trigger {table}.{name}", definition) for table, name, definition in cursor.fetchall()
+            (f"trigger {table}.{name}", definition)
+            for table, name, definition in cursor.fetchall()
+            if expected.get(name) != table
         ]
         cursor.execute(_RULES)
         items += [

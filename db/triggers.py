@@ -6,12 +6,14 @@ a database where one is missing. Upper apps add triggers with `register_triggers
 """
 
 import hashlib
+import hmac
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -166,8 +168,8 @@ def find_missing_triggers(connection: BaseDatabaseWrapper) -> list[str]:
     """Return the names of absent, disabled or modified triggers.
 
     PostgreSQL prints statements in its own form, which changes between versions. So a trigger's
-    comment holds the digest of its source statement and of that printed form; function sources are
-    compared directly.
+    comment holds a digest of its source statement and of that printed form, under the pepper, which
+    an owner of the tables does not know; function sources are compared directly.
     """
     if connection.vendor == "postgresql":
         return _missing_on_postgresql(connection)
@@ -253,7 +255,8 @@ _CALLED: Final = re.compile(r"EXECUTE FUNCTION (\w+)\(\)")
 
 
 def _digest(statement: str, printed: str) -> str:
-    return hashlib.sha256(f"{statement}\0{printed}".encode()).hexdigest()
+    message = f"{statement}\0{printed}".encode()
+    return hmac.new(settings.GATEBOOK_PEPPER, message, hashlib.sha256).hexdigest()
 
 
 def install_triggers(connection: BaseDatabaseWrapper) -> None:

@@ -21,12 +21,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 # After so many people in a row a waiting agent writes, so that nobody starves.
 PEOPLE_IN_A_ROW = 3
 # For so long a process waits for another that asks for SQLite's lock. It may be stopped, and what
 # keeps the database intact is SQLite's lock alone.
 _WAIT_FOR_PROCESS_S: Final = 1.0
 _POLL_S: Final = 0.001
+
+log = structlog.get_logger("gatebook.sqlite")
 
 _asks_for = threading.local()
 
@@ -129,28 +133,44 @@ class WriterQueue:
 class LockFile:
     """Lets one process after the other ask for SQLite's lock. Used by the writer whose turn it is.
 
-    It belongs to the process, which loses it when it ends.
+    It belongs to the process, which loses it when it ends. If the file cannot be used, the process
+    asks at once: SQLite's lock decides, as it does for other programs.
     """
 
     def __init__(self, database: str) -> None:
         self._database = database
         self._file: int | None = None
-        self._held = False
+        self._held = self._is_logged = False
 
     def take(self) -> None:
         """Wait until no other process asks, at most _WAIT_FOR_PROCESS_S."""
+        try:
+            file = self._open()
+            ends_s = time.monotonic() + _WAIT_FOR_PROCESS_S
+            while not self._held:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._held = True
+                except BlockingIOError:
+                    if time.monotonic() > ends_s:
+                        return
+                    time.sleep(_POLL_S)
+        except OSError as error:
+            if not self._is_logged:
+                self._is_logged = True
+                log.warning("lock_file_unusable", file=f"{self._database}-queue", error=str(error))
+
+    def _open(self) -> int:
+        """Return the open file, with the owner and the mode of the database, as SQLite's own."""
         if self._file is None:
-            mode = stat.S_IMODE(Path(self._database).stat().st_mode)
-            self._file = os.open(f"{self._database}-queue", os.O_RDWR | os.O_CREAT, mode)
-        ends_s = time.monotonic() + _WAIT_FOR_PROCESS_S
-        while not self._held:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._held = True
-            except BlockingIOError:
-                if time.monotonic() > ends_s:
-                    return
-                time.sleep(_POLL_S)
+            database = Path(self._database).stat()
+            file = os.open(f"{self._database}-queue", os.O_RDWR | os.O_CREAT, 0o600)
+            self._file, own = file, os.fstat(file)
+            if own.st_uid == os.geteuid() != database.st_uid:  # root, for the service
+                os.fchown(file, database.st_uid, database.st_gid)
+            if own.st_uid == os.geteuid():
+                os.fchmod(file, stat.S_IMODE(database.st_mode))
+        return self._file
 
     def release(self) -> None:
         """Let other processes ask; no-op when not held."""
@@ -159,9 +179,10 @@ class LockFile:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the file. Only what is closed in every process releases a lock."""
+        """Close the file. A lock lasts until every process that inherited the file closed it."""
         if self._file is not None:
             os.close(self._file)
+        self._file, self._held = None, False
 
 
 _queues: dict[str, WriterQueue] = {}

@@ -138,6 +138,8 @@ def _export_rows(
         yield json_rows
         return
     names = [name for name in list_column_names(search, export) if name != PROOF]
+    path = reverse("proof", urlconf=settings.ROOT_URLCONF, args=[0])
+    address = f"{settings.GATEBOOK_URL}{path.removesuffix('0/')}"
     chunks = stream.stream_matches(search, result_columns.prepare_rows(entity))
     while True:
         with limit():
@@ -147,7 +149,7 @@ def _export_rows(
             json_rows = [
                 {
                     **result_columns.row_to_json(entity, row, reader, names),
-                    PROOF: _build_proof_url(row.opened_position),
+                    PROOF: f"{address}{row.opened_position}/",
                 }
                 for row in chunk
             ]
@@ -156,11 +158,6 @@ def _export_rows(
         done += len(json_rows)
         tell(done)
         yield json_rows
-
-
-def _build_proof_url(position: int) -> str:
-    path = reverse("proof", urlconf=settings.ROOT_URLCONF, args=[position])
-    return f"{settings.GATEBOOK_URL}{path}"
 
 
 def _to_ndjson(row: dict[str, Any]) -> bytes:

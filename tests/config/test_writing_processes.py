@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from db.sqlite import write_queue
 from db.sqlite.write_queue import LockFile
@@ -153,3 +154,17 @@ def test_the_file_has_the_mode_of_the_database(path: Path) -> None:
         assert not queue_file.exists()  # it takes a writer
         write(own, 1)
     assert queue_file.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_file_that_cannot_be_opened_stops_no_writer(path: Path) -> None:
+    copy = path.with_name("copy.sqlite3")
+    copy.write_bytes(path.read_bytes())
+    path.with_name("copy.sqlite3-queue").mkdir()  # opening a folder to write fails
+    with closing(connect(copy)) as own, capture_logs() as logged:
+        write(own, 1)
+        write(own, 2)
+        assert not own.place.held
+    assert [(line["event"], line["file"]) for line in logged] == [
+        ("lock_file_unusable", f"{copy}-queue")
+    ]
