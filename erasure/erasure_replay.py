@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
+import structlog
 from django.contrib.auth.models import User
 
 from accounts.models import Project
@@ -17,9 +18,10 @@ from db import retry
 from erasure import erasure_files, erasure_journal, person_erasure, storage_scrub
 from erasure.erasure_requests import list_covered_projects, record_request_entry, save_request
 from erasure.erasure_runner import BATCH_ROWS
-from erasure.models import ErasureRequest
+from erasure.models import ErasureRequest, LegalHold
+from erasure.recorded_holds import HoldNotRecorded, load_recorded_holds, load_stored_holds
 from erasure.row_erasure import ErasureOrder, erase_entry_body, erase_matches
-from erasure.row_scan import Subject, build_digest_subject, find_window, load_holds
+from erasure.row_scan import Subject, build_digest_subject, find_window, split_holds
 from erasure.text_columns import TEXT_TABLES
 from erasure.word_match import WordMatcher
 from journal import entries
@@ -28,6 +30,7 @@ from journal.models import Entry
 from sessions import artifacts
 from sessions.models import Artifact, Session
 
+log = structlog.get_logger("gatebook.erasure")
 _CARRIED_OUT: Final = ("confirmed", "running", "scrubbing", "done")
 
 
@@ -62,6 +65,7 @@ class ReplayResult:
     request: UUID | None  # None: bodies that were erased one by one
     counts: dict[str, int]
     other_pepper: bool = False
+    unrecorded_hold: str = ""  # how a legal hold differs from its entry
 
 
 def read_journalled_erasures() -> list[JournalledErasure]:
@@ -163,7 +167,7 @@ def _replay_erasure(erasure: JournalledErasure) -> ReplayResult:
     person = User.objects.filter(person__pseudonym=terms["person"]).first()
     if terms["person"] and person is not None:
         retry.run_with_retry(lambda: person_erasure.end_person_access(person, actor=order.actor))
-    subject = _build_subject(terms, project_id, person)
+    subject = _build_subject(terms, project_id, person, result)
     if subject is not None:
         _erase_tables(subject, order, counts)
         counts["exports"] += erasure_files.stop_exports(project_id)
@@ -192,14 +196,14 @@ def _replay_erasure(erasure: JournalledErasure) -> ReplayResult:
 
 
 def _build_subject(
-    terms: dict[str, Any], project: UUID | None, person: User | None
+    terms: dict[str, Any], project: UUID | None, person: User | None, result: ReplayResult
 ) -> Subject | None:
     """Return what the lines of a request name; None if this database has nothing of it."""
     session = UUID(terms["session"]) if terms["session"] else None
     if session is not None and not Session.objects.filter(pk=session).exists():
         return None
     subject = build_digest_subject(terms["words"], project=project, session=session)
-    sessions, words = load_holds(project)
+    sessions, words = split_holds(_load_replay_holds(project, result))
     return replace(
         subject,
         user=person.pk if person is not None else None,
@@ -209,6 +213,22 @@ def _build_subject(
         held_sessions=sessions,
         held_words=WordMatcher(words) if words else None,
     )
+
+
+def _load_replay_holds(project: UUID | None, result: ReplayResult) -> list[LegalHold]:
+    """Return the holds in force, also if they differ from their entries, as with another pepper.
+
+    Gatebook does not start before the replay has ended, so that no one could set them again first;
+    and the erasure was carried out once already, under the holds of that time.
+    """
+    try:
+        return load_recorded_holds(project)
+    except HoldNotRecorded as fault:
+        log.warning(
+            "replay_with_unrecorded_holds", request=str(result.request), reason=fault.difference
+        )
+        result.unrecorded_hold = fault.difference
+        return load_stored_holds(project)
 
 
 def _erase_listed_bodies(listed: Iterable[tuple[int, str]], order: ErasureOrder) -> int:

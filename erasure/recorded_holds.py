@@ -27,6 +27,10 @@ def digest_hold_words(words: Sequence[str]) -> str:
 class HoldNotRecorded(Exception):
     """A legal hold that the journal has in force has no row or another one, or has no entry."""
 
+    def __init__(self, difference: str) -> None:
+        super().__init__(f"{difference} {_FIND_WHO}")
+        self.difference = difference
+
 
 def load_recorded_holds(project: UUID | None) -> list[LegalHold]:
     """Return the holds in force, of one project or of all. Raises HoldNotRecorded.
@@ -35,10 +39,15 @@ def load_recorded_holds(project: UUID | None) -> list[LegalHold]:
     as the job runs, has no effect on it.
     """
     recorded = _load_entries("erasure.hold_set", project)
-    holds = LegalHold.objects.filter(released_at_us=None)
-    rows = list(holds.filter(project=project) if project is not None else holds)
+    rows = load_stored_holds(project)
     require_recorded_holds(rows, recorded, project)
     return rows
+
+
+def load_stored_holds(project: UUID | None) -> list[LegalHold]:
+    """Return the rows of holds in force, of one project or of all, as they are."""
+    holds = LegalHold.objects.filter(released_at_us=None)
+    return list(holds.filter(project=project) if project is not None else holds)
 
 
 def require_recorded_holds(
@@ -54,9 +63,7 @@ def require_recorded_holds(
     if added := [position for position in in_force if position not in set_positions]:
         set_positions |= {entry["position"] for entry in _load_entries("erasure.hold_set", project)}
         if unknown := [position for position in added if position not in set_positions]:
-            raise HoldNotRecorded(
-                f"A legal hold names the entry {unknown[0]}, which sets no hold. {_FIND_WHO}"
-            )
+            raise HoldNotRecorded(f"A legal hold names the entry {unknown[0]}, which sets no hold.")
     missing = [entry for entry in recorded if not _is_row_of(in_force, entry)]
     if not missing:
         return
@@ -68,7 +75,7 @@ def require_recorded_holds(
         if entry["position"] not in released:
             raise HoldNotRecorded(
                 f"The journal has a legal hold in force (entry {entry['position']}), but its row"
-                f" was changed, emptied, released or removed without an entry. {_FIND_WHO}"
+                f" was changed, emptied, released or removed without an entry."
             )
 
 

@@ -26,7 +26,7 @@ from django.db.models import (
 from django.db.models.functions import Cast
 
 from accounts.models import Person
-from erasure.models import ErasureRequest
+from erasure.models import ErasureRequest, LegalHold
 from erasure.recorded_holds import load_recorded_holds
 from erasure.text_columns import TextTable, Treatment
 from erasure.word_match import (
@@ -115,7 +115,11 @@ def load_subject(request: ErasureRequest) -> Subject:
 
 def load_holds(project: UUID | None) -> tuple[frozenset[UUID], list[str]]:
     """Return the held sessions and words, of one project or of all. Raises HoldNotRecorded."""
-    rows = load_recorded_holds(project)
+    return split_holds(load_recorded_holds(project))
+
+
+def split_holds(rows: Sequence[LegalHold]) -> tuple[frozenset[UUID], list[str]]:
+    """Return the sessions and the words that holds keep."""
     sessions = frozenset(hold.session_id for hold in rows if hold.session_id is not None)
     return sessions, [word for hold in rows for word in hold.words]
 

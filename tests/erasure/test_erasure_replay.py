@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
@@ -19,8 +19,9 @@ from api.models import StoredResponse
 from config import checks
 from db.clock import now_us
 from db.ids import new_uuid7
-from erasure import erasure_journal, erasure_replay
-from erasure.models import ErasureRequest
+from db.triggers import suspend_triggers
+from erasure import erasure_journal, erasure_replay, erasure_requests
+from erasure.models import ErasureRequest, LegalHold
 from journal.models import Body, Entry, Erasure
 from sessions import artifacts
 from sessions.models import Artifact, Session
@@ -110,6 +111,43 @@ def test_a_restored_backup_is_erased_again(office: Office, own_folder: Path) -> 
     assert not Body.objects.filter(entry=alone).exists()
     assert find_traces(own_folder) == []
     assert erasure_replay.replay_erasures() == []
+
+
+@pytest.mark.parametrize("cause", ["another pepper", "a forged hold"])
+def test_a_replay_goes_on_with_holds_that_differ_from_the_journal(
+    office: Office,
+    own_folder: Path,
+    settings: Settings,
+    capsys: pytest.CaptureFixture[str],
+    cause: str,
+) -> None:
+    """Gatebook does not start before the replay ended, so nothing could correct the hold first."""
+    (own_folder / "artifacts").mkdir()
+    position, held = (append_body(office, f"{word} {ADDRESS}") for word in ("for", "case-12 of"))
+    hold = erasure_requests.set_legal_hold(
+        office.first, office.world.project, reason="case 12", words=["case-12"]
+    )
+    title = f"of {ADDRESS}"
+    changed = office.world.write(Session, title=title)
+    with restored_afterwards(own_folder):
+        office.erase(ADDRESS)
+    if cause == "another pepper":
+        settings.GATEBOOK_PEPPER = bytes(32)
+    else:
+        with transaction.atomic(), suspend_triggers(connection, ["erasure_legalhold"]):
+            LegalHold.objects.filter(pk=hold.pk).update(words=["case-12", "another"])
+    assert checks.find_unrepeated_erasures(connection) != []
+
+    call_command("replay_erasures")
+
+    assert checks.find_unrepeated_erasures(connection) == []
+    bodies = Body.objects.filter(entry__in=[position, held])
+    assert list(bodies.values_list("entry", flat=True)) == [held]
+    changed.refresh_from_db()
+    assert changed.title == (title if cause == "another pepper" else "[erased]")
+    warning = capsys.readouterr().err
+    assert f"legal hold in force (entry {hold.set_position})" in warning
+    assert "If the pepper was replaced, set each hold of words again" in warning
 
 
 def test_a_cut_line_of_the_erasure_journal_is_skipped(office: Office, settings: Settings) -> None:

@@ -53,3 +53,9 @@ class Command(BaseCommand):
                 "  The pepper is another one than then. Only the listed bodies were erased: erase"
                 " the subject again with `manage.py erase_subject`."
             )
+        if result.unrecorded_hold:
+            self.stderr.write(
+                f"  {result.unrecorded_hold} What the stored holds keep was not erased. If the"
+                " pepper was replaced, set each hold of words again, then release the former one."
+                " If it was not, find who changed the row."
+            )
