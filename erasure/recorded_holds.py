@@ -15,7 +15,8 @@ from ledger.partial_indexes import IS_OF_A_RARE_KIND
 
 _FIND_WHO: Final = (
     "Nothing was erased. Find who changed the row, then run `manage.py rebuild --check`, or set the"
-    " hold again and release the former one."
+    " hold again and release the former one. If the pepper was replaced, every hold of words"
+    " differs like this: set each of them again, then release the former ones."
 )
 
 

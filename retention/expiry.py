@@ -64,34 +64,59 @@ class Expired(NamedTuple):
 def run_retention(most_s: float | None = None) -> Expired:
     """Count new sets and remove what has expired, for at most `most_s` seconds.
 
-    Returns how many bodies went, in how many batches.
+    Returns how many bodies went, in how many batches. A project that fails stops no other one: its
+    fault is raised at the end.
     """
     job_heartbeats.record_heartbeat(JOB_NAME)
     body_partitions.make_partitions()
     ends = None if most_s is None else time.monotonic() + most_s
+    gone, failure = Expired(0, 0), None
     for row in retention_sets.list_due_dry_runs():
-        if not retention_dry_run.count_retention(row, ends):
-            return Expired(0, 0)
-    gone = Expired(0, 0)
+        try:
+            is_counted = retention_dry_run.count_retention(row, ends)
+        except Exception as error:  # the other sets and projects go on
+            failure = error
+            log.exception("retention_dry_run_failed", project=str(row.project_id))
+        else:
+            if not is_counted:
+                break
+    else:
+        gone, fault = _expire_projects(ends)
+        failure = fault or failure
+    if gone.bodies:
+        text_caches.clear_text_caches()
+    if failure is not None:
+        raise failure
+    return gone
+
+
+def _expire_projects(ends: float | None) -> tuple[Expired, Exception | None]:
+    """Remove what has expired in each project; return how many bodies went, and the last fault."""
+    gone, failure = Expired(0, 0), None
     for project in (
         RetentionSet.objects.exclude(activation_position=None)
         .order_by()
         .values_list("project", flat=True)
         .distinct()
     ):
-        active = retention_sets.load_active_set(project)
-        if active is not None:
-            with suppress(ReplacedSet):
-                gone = gone.add(expire_project(active, ends))
+        try:
+            active = retention_sets.load_active_set(project)
+            if active is not None:
+                with suppress(ReplacedSet):
+                    gone = gone.add(expire_project(active, ends))
+        except Exception as error:  # the other projects go on
+            failure = error
+            log.exception("retention_failed", project=str(project))
         if ends is not None and time.monotonic() > ends:
             break
-    if gone.bodies:
-        text_caches.clear_text_caches()
-    return gone
+    return gone, failure
 
 
 def expire_project(row: RetentionSet, ends: float | None = None) -> Expired:
-    """Remove the expired bodies of one project; return how many went. Raises SetNotRecorded."""
+    """Remove the expired bodies of one project; return how many went.
+
+    Raises SetNotRecorded, HoldNotRecorded.
+    """
     retention_sets.require_recorded_set(row)
     retention_sets.restart_after_release(row)
     storage_scrub.prepare_connection()

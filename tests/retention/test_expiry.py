@@ -133,6 +133,33 @@ def test_a_hold_that_the_owner_emptied_stops_the_expiry(office: Office) -> None:
     assert expiry.run_retention().bodies == 1
 
 
+def test_a_forged_hold_of_a_project_stops_no_other_project(office: Office) -> None:
+    """Neither its expiry nor the dry run of its new set, whichever project comes first."""
+    from db.triggers import suspend_triggers
+
+    worlds = [office.world, World(last_number=1_000)]
+    holds = [
+        erasure_requests.set_legal_hold(office.first, world.project, reason="x", words=["jane"])
+        for world in worlds
+    ]
+    for world in worlds:
+        activate(world)
+    for broken in (0, 1):
+        stored = LegalHold.objects.filter(pk=holds[broken].pk)
+        places = [append_texts(w, "effect.planned", [f"text {broken}"], 200) for w in worlds]
+        retention_sets.load_retention_set(worlds[broken].project, RULES.replace("60", "90"))
+        with transaction.atomic(), suspend_triggers(connection, ["erasure_legalhold"]):
+            stored.update(words=[])
+        with pytest.raises(HoldNotRecorded, match="If the pepper was replaced"):
+            expiry.run_retention()
+        assert [with_bodies(some) for some in places] == [
+            places[number] if number == broken else [] for number in (0, 1)
+        ]
+        with transaction.atomic(), suspend_triggers(connection, ["erasure_legalhold"]):
+            stored.update(words=["jane"])
+        assert expiry.run_retention().bodies == 1
+
+
 def test_a_run_that_is_killed_in_a_batch_continues(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
