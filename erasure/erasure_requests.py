@@ -153,16 +153,14 @@ def confirm_erasure(request: UUID, by: User, shown: str) -> ErasureRequest:
     `shown` is the digest of those counts. The erasure journal gets its line before the commit:
     a crash in between leaves a line of a request that was never confirmed, and nothing is erased.
     """
-    _recount_changed_preview(request)
+    _recount_changed_preview(request, by)
     with transaction.atomic(durable=True):
         row = ErasureRequest.objects.select_for_update(of=("self",)).get(pk=request)
         if row.state != "counted":
             raise ChangeRefused("This request does not wait for a confirmation. Reload the page.")
-        if row.asked_by_id == by.pk:
-            raise ChangeRefused("You asked for this erasure. Another administrator confirms it.")
+        _require_confirmer(row, by)
         if digest_counts(row) != shown or not has_signed_counts(row):
             raise ChangeRefused("The preview has changed. Read it again, then confirm.")
-        _require_administrator(by, row.project, row.person)
         if row.person is not None:
             check_erasable_person(row.person)
             _refuse_held_person(row.person)
@@ -180,7 +178,14 @@ def confirm_erasure(request: UUID, by: User, shown: str) -> ErasureRequest:
     return row
 
 
-def _recount_changed_preview(request: UUID) -> None:
+def _require_confirmer(row: ErasureRequest, by: User) -> None:
+    """Raise ChangeRefused unless the person may confirm the request."""
+    if row.asked_by_id == by.pk:
+        raise ChangeRefused("You asked for this erasure. Another administrator confirms it.")
+    _require_administrator(by, row.project, row.person)
+
+
+def _recount_changed_preview(request: UUID, by: User) -> None:
     """Let the job count a preview again that it did not count so. Raises ChangeRefused then.
 
     The owner of the database can lower the numbers that the second person reads, but cannot sign
@@ -190,6 +195,7 @@ def _recount_changed_preview(request: UUID) -> None:
         row = ErasureRequest.objects.select_for_update(of=("self",)).get(pk=request)
         if row.state != "counted" or has_signed_counts(row):
             return
+        _require_confirmer(row, by)
         log.warning("erasure_preview_changed", request=str(row.id))
         _restart_count(row)
     raise ChangeRefused(
@@ -328,10 +334,10 @@ def digest_counts(row: ErasureRequest) -> str:
 
 def can_confirm(row: ErasureRequest, by: User) -> bool:
     """Return True if the person may confirm the request now."""
-    if row.state != "counted" or row.asked_by_id == by.pk:
+    if row.state != "counted":
         return False
     try:
-        _require_administrator(by, row.project, row.person)
+        _require_confirmer(row, by)
     except ChangeRefused:
         return False
     return True
