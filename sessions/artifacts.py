@@ -25,6 +25,7 @@ from sessions.models import Artifact
 
 log = structlog.get_logger("gatebook.sessions")
 _INCOMING: Final = ".incoming-"  # prefix of temporary files during an upload
+_IDS_PER_UPDATE: Final = 5_000  # SQLite limits the parameters of a statement
 _ABANDONED_US: Final = 24 * 3_600 * 1_000_000
 
 
@@ -190,21 +191,27 @@ def mark_content_stored(artifact: Artifact, now_us: int) -> None:
         stored_at_us=None,
     )
     arrived = list(rows.select_for_update(no_key=True).order_by("id").values_list("id", flat=True))
-    for identity in arrived:
-        _record_content("artifact.stored", artifact, now_us, subject=identity)
-    Artifact.objects.filter(id__in=arrived).update(stored_at_us=now_us)
+    # One call, because an agent may record thousands of artifacts with the same bytes.
+    entries.append_entries(
+        [_draft_content_entry("artifact.stored", artifact, identity) for identity in arrived],
+        now_us,
+    )
+    # Not `rows`: what is recorded since would be marked without an entry.
+    for start in range(0, len(arrived), _IDS_PER_UPDATE):
+        batch = arrived[start : start + _IDS_PER_UPDATE]
+        Artifact.objects.filter(id__in=batch).update(stored_at_us=now_us)
 
 
-def _record_content(
-    kind: str, artifact: Artifact, now_us: int, *, subject: UUID | None = None
-) -> None:
+def _draft_content_entry(kind: str, artifact: Artifact, subject: UUID | None) -> entries.Draft:
     facts = {"sha256": artifact.sha256, "size": artifact.size}
-    entries.record_system_entry(
-        artifact.project_id,
-        kind,
+    return entries.Draft(
+        project=artifact.project_id,
+        source=entries.SYSTEM_SOURCE,
         event_id=new_uuid7().hex,
+        kind=kind,
+        lane="system",
+        actor=entries.SYSTEM_SOURCE,
         text=entries.dump_sorted_json({"kind": kind, **facts}),
-        received_us=now_us,
         facts=entries.dump_sorted_json(facts),
         subject=subject,
     )
@@ -220,7 +227,8 @@ def delete_content(project: UUID, sha256: str) -> None:
         rows = Artifact.objects.filter(project=project, sha256=sha256, stored_at_us__isnull=False)
         artifact = rows.select_for_update(no_key=True).order_by("id").first()
         if artifact is not None:
-            _record_content("artifact.removed", artifact, clock.now_us())
+            draft = _draft_content_entry("artifact.removed", artifact, None)
+            entries.append_entries([draft], clock.now_us())
             rows.update(stored_at_us=None)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from accounts import agents, projects
 from accounts.models import Agent
@@ -161,3 +163,20 @@ def test_storing_marks_every_artifact_of_that_content(
     stored = set(Artifact.objects.filter(stored_at_us=NOW_US).values_list("id", flat=True))
     assert stored == {artifact.id, other.id}
     assert different.id not in stored
+
+
+def test_equal_artifacts_are_marked_with_as_many_queries_as_one(
+    tester: Agent, session: Session, artifact: Artifact
+) -> None:
+    with CaptureQueriesContext(connection) as alone:
+        receive(artifact)
+    content = b"recorded often, sent once"
+    equal = [
+        artifacts.add_artifact(origin(tester), session.id, None, values(content)) for _ in range(9)
+    ]
+    with CaptureQueriesContext(connection) as together:
+        receive(equal[0], content)
+    assert len(together) == len(alone)
+    named = Entry.objects.filter(kind="artifact.stored").values_list("subject", flat=True)
+    assert set(named) == {row.id for row in (artifact, *equal)}
+    assert not Artifact.objects.filter(stored_at_us=None).exists()
