@@ -6,13 +6,13 @@ between reading and marking gets it again.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
+import structlog
 from django.contrib.auth.models import User
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from accounts import projects
 from accounts.models import Agent
@@ -30,6 +30,10 @@ SHARED_INBOX: Final = "shared"  # the inbox of all; an agent of that name has no
 MAX_BODY_CHARACTERS: Final = 16_384  # of a body
 MAX_SUBJECT_CHARACTERS: Final = 200
 INBOXES: Final = ("mine", "shared")
+# Rows of an inbox that one reading passes over, if forged rows come before the messages.
+_WINDOW_ROWS: Final = 500
+_MOST_WINDOWS: Final = 20
+log = structlog.get_logger("gatebook.sessions")
 
 
 @dataclass(slots=True)
@@ -40,6 +44,14 @@ class MessageView:
     subject: str | None
     body: str | None
     read_at_us: int | None
+
+
+@dataclass(slots=True)
+class MessagePage:
+    """Messages of an agent's inboxes, and the position after which there are more, or None."""
+
+    letters: list[MessageView]
+    after: int | None
 
 
 def derive_message_id(project: UUID, source: str, key: str) -> UUID:
@@ -222,7 +234,7 @@ def load_inbox(
     session: UUID | None = None,
     after: int = 0,
     limit: int,
-) -> list[MessageView]:
+) -> MessagePage:
     """Return at most `limit` messages of the agent's inboxes after position `after`.
 
     Oldest first. With `session`, only messages about that session or about none. Messages of one
@@ -232,32 +244,68 @@ def load_inbox(
     rows = Message.objects.filter(opened_position__gt=after)
     if session is not None:
         rows = rows.filter(Q(session=session) | Q(session__isnull=True))
-    rows = rows.select_related("from_agent").order_by("opened_position")
-    messages: list[Message] = []
+    rows = rows.select_related("from_agent").order_by("opened_position", "id")
+    inboxes: list[QuerySet[Message]] = []
     if "mine" in boxes:
         # The agent implies the project. With both conditions SQLite would scan the whole inbox.
         condition = Q(read_at_us__isnull=True) if unread else Q(project=project)
-        messages += rows.filter(condition, recipient=agent)[:limit]
+        inboxes.append(rows.filter(condition, recipient=agent))
     if "shared" in boxes:
         shared = rows.filter(project=project, recipient__isnull=True)
         if unread:
             shared = shared.exclude(
                 Exists(MessageRead.objects.filter(message=OuterRef("id"), agent=agent))
             )
-        messages += shared[:limit]
-    listed = sorted(messages, key=lambda message: message.opened_position)[:limit]
-    texts = load_message_texts(listed)
-    # What no entry of this project sent is no message. Not in SQL, for the same reason as above.
-    is_sent = (message.project_id == project and message.id in texts for message in listed)
-    return _build_views(list(compress(listed, is_sent)), texts, agent)
+        inboxes.append(shared)
+    return _read_inboxes(inboxes, project, agent, limit)
+
+
+def _read_inboxes(
+    inboxes: Sequence["QuerySet[Message]"], project: UUID, agent: UUID, limit: int
+) -> MessagePage:
+    """Read until `limit` messages and one more are known, or the inboxes or the windows end.
+
+    What no entry of this project sent is no message, however many such rows come first. Not in
+    SQL, where SQLite would scan the whole inbox.
+    """
+    sent: list[Message] = []
+    texts: dict[UUID, tuple[str | None, str | None]] = {}
+    last, after = None, None
+    for size in (limit + 1, *[max(limit + 1, _WINDOW_ROWS)] * _MOST_WINDOWS):
+        listed = _list_next_rows(inboxes, last, size)
+        window_texts = load_message_texts(listed)
+        texts |= window_texts
+        sent += [row for row in listed if row.project_id == project and row.id in window_texts]
+        if len(sent) > limit or len(listed) < size:
+            break
+        last = listed[-1]
+    else:
+        log.warning("inbox_with_forged_messages", agent=str(agent))
+        after = last.opened_position if last is not None else None
+    if len(sent) > limit:
+        after = sent[limit - 1].opened_position
+    return MessagePage(_build_views(sent[:limit], texts, agent), after)
+
+
+def _list_next_rows(
+    inboxes: Sequence["QuerySet[Message]"], last: Message | None, size: int
+) -> list[Message]:
+    """Return the next rows of some inboxes after the row `last`. Forged rows share positions."""
+    rows: list[Message] = []
+    for inbox in inboxes:
+        if last is not None:
+            later = Q(opened_position__gt=last.opened_position) | Q(id__gt=last.id)
+            inbox = inbox.filter(later, opened_position__gte=last.opened_position)
+        rows += inbox[:size]
+    return sorted(rows, key=lambda row: (row.opened_position, row.id))[:size]
 
 
 def load_unread_messages(
     project: UUID, agent: UUID, session: UUID | None = None, limit: int = 20
 ) -> tuple[list[MessageView], bool]:
     """Return an agent's oldest unread messages, and whether there are more."""
-    letters = load_inbox(project, agent, session=session, limit=limit + 1)
-    return letters[:limit], len(letters) > limit
+    page = load_inbox(project, agent, session=session, limit=limit)
+    return page.letters, page.after is not None
 
 
 def load_messages_about(

@@ -61,7 +61,7 @@ def list_messages(call: Call) -> HttpResponse:
     limit = parse_whole_number(params, "limit", DEFAULT_MESSAGE_LIMIT, MAX_LIMIT)
     unread = parse_switch(params, "unread", "unread messages", default="1")
     check_choice(params, "box", messages.INBOXES)
-    letters = messages.load_inbox(
+    page = messages.load_inbox(
         call.project,
         call.token.agent,
         boxes=(params["box"],) if "box" in params else messages.INBOXES,
@@ -70,12 +70,11 @@ def list_messages(call: Call) -> HttpResponse:
         if "session" in params
         else None,
         after=parse_whole_number(params, "after", 0, 2**63 - 1),
-        limit=limit + 1,
+        limit=limit,
     )
-    page_letters = letters[:limit]
-    next_cursor = str(page_letters[-1].message.opened_position) if len(letters) > limit else None
+    next_cursor = str(page.after) if page.after is not None else None
     return build_json_response(
-        200, {"items": [message_to_json(letter) for letter in page_letters], "next": next_cursor}
+        200, {"items": [message_to_json(letter) for letter in page.letters], "next": next_cursor}
     )
 
 

@@ -214,6 +214,37 @@ def test_a_message_that_no_entry_sent_is_named_and_not_delivered(
     assert [(item["id"], item.get("body")) for item in listed] == [(genuine, None)]
 
 
+def test_forged_messages_at_low_positions_hide_no_message(
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent.objects.get(id=inbox.organization.agent.id)
+    genuine = [
+        inbox.agent.post("/messages", {"to": to, "body": to}).json()["id"]
+        for to in (agent.name, "shared", agent.name)
+    ]
+    sent = Message.objects.get(id=genuine[0])
+    for position in [*range(1, 6), *[sent.opened_position] * 3]:
+        copy_row(Message, sent, opened_position=position)
+        copy_row(Message, sent, opened_position=position, recipient=None)
+    for window in (1, 500):
+        monkeypatch.setattr(messages, "_WINDOW_ROWS", window)
+        first = inbox.agent.get("/messages?limit=2").json()
+        assert [item["id"] for item in first["items"]] == genuine[:2]
+        last = inbox.agent.get(f"/messages?limit=2&after={first['next']}").json()
+        assert ([item["id"] for item in last["items"]], last["next"]) == (genuine[2:], None)
+    letters, more = messages.load_unread_messages(inbox.project.id, agent.id, limit=2)
+    assert ([str(letter.message.id) for letter in letters], more) == (genuine[:2], True)
+    # Where the reading is too long, a reader goes on behind it.
+    monkeypatch.setattr(messages, "_WINDOW_ROWS", 1)
+    monkeypatch.setattr(messages, "_MOST_WINDOWS", 1)
+    assert messages.load_unread_messages(inbox.project.id, agent.id, limit=2) == ([], True)
+    listed, after = list[dict[str, Any]](), "1"  # the first of the forged rows
+    while after is not None:
+        page = inbox.agent.get(f"/messages?limit=2&after={after}").json()
+        listed, after = [*listed, *page["items"]], page["next"]
+    assert {item["id"] for item in listed} >= set(genuine[1:])
+
+
 def test_a_diff_that_no_entry_recorded_for_the_effect_is_named_and_not_shown(
     inbox: InboxScenario, sample: Project
 ) -> None:
