@@ -80,12 +80,12 @@ def load_attached_diffs(gate: Gate, plan: Mapping[str, Any]) -> tuple[AttachedDi
     rows: Iterable[Artifact]
     commits = _list_pushed_commits(plan.get("arguments"))
     if hashes or positions or commits:
-        belongs = _is_of_effect(gate.project_id, gate.effect_id)
+        is_named = Q(sha256__in=hashes) | Q(opened_position__in=positions)
         for commit in commits:
-            belongs |= Q(session=gate.session_id, name__contains=commit)
-        belongs |= Q(session=gate.session_id, sha256__in=hashes)
-        belongs |= Q(session=gate.session_id, opened_position__in=positions)
-        rows = _select_diffs(gate.project_id, belongs)
+            is_named |= Q(name__contains=commit)
+        of_session = _is_recorded_of(gate.project_id, session=gate.session_id)
+        of_effect = _is_recorded_of(gate.project_id, effect=gate.effect_id)
+        rows = _select_diffs(gate.project_id, of_effect | of_session & is_named)
     else:
         rows = _OF_EFFECT.rows(project=gate.project_id, effect=gate.effect_id)
     listed = sorted(rows, key=lambda row: row.opened_position)[-MAX_ATTACHED:]
@@ -111,24 +111,27 @@ def _select_diffs(project: UUID, belongs: Q) -> "QuerySet[Artifact]":
     return Artifact.objects.filter(belongs, is_diff, project=project)[:_MAX_READ]
 
 
-def _is_of_effect(project: Any, effect: Any) -> Q:
-    """Return the condition of artifacts that an agent recorded for an effect.
+def _is_recorded_of(project: Any, **place: Any) -> Q:
+    """Return the condition of artifacts that an agent recorded for an effect, or in a session.
 
-    It may have done so in another session of the project. Its entry says of which effect they are:
-    the column alone, which the owner of the database can write, shows a reviewer nothing.
+    Those for an effect may be of another session of the project. The entry says of what they are:
+    columns alone, which the owner of the database can write, show a reviewer nothing.
     """
     recorded = Entry.objects.filter(
         position=OuterRef("opened_position"),
         project=project,
         kind="artifact.recorded",
+        lane__in=_RECORDING_LANES,
         subject=OuterRef("id"),
-        effect=effect,
+        **place,
     )
-    return Q(Exists(recorded), effect=effect)
+    return Q(Exists(recorded), **place)
 
+
+_RECORDING_LANES: Final = ("command", "evidence")  # a claim records no artifact
 
 _OF_EFFECT: Final = CompiledQuerySet(
-    lambda project, effect: _select_diffs(project, _is_of_effect(project, effect)),
+    lambda project, effect: _select_diffs(project, _is_recorded_of(project, effect=effect)),
     project=UUID,
     effect=UUID,
 )

@@ -15,7 +15,7 @@ from approvals.review import attached_diffs
 from db import triggers
 from db.clock import now_us
 from db.ids import new_uuid7
-from journal import erasures
+from journal import entries, erasures
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from pages.sample.sample_project import load_sample
@@ -270,6 +270,55 @@ def test_a_diff_that_no_entry_recorded_for_the_effect_is_named_and_not_shown(
     assert changed == {"effect", "type"}
     shown = attached_diffs.load_attached_diffs(gate, {})
     assert [diff.name for diff in shown] == ["a.diff", "b.diff"]
+
+
+def test_a_named_diff_that_no_entry_recorded_is_not_shown(inbox: InboxScenario) -> None:
+    """The owner names a row after the pushed commit, or gives it the position that a plan names."""
+    inbox.agent.session("s-1")
+    recorded = {"type": "diff", "sha256": "b" * 64, "size": 3, "media_type": "text/x-diff"}
+    for name in ("9d02a77.diff", "b.diff"):
+        body = {"session": "s-1", "name": name, **recorded}
+        assert inbox.agent.post("/artifacts", body).status_code == 201
+    named, other = Artifact.objects.order_by("opened_position")
+    arguments = {"command": "git push origin 9d02a77:main", "diff": str(other), "of": "c" * 64}
+    gate = inbox.gate(inbox.plan("push", arguments=arguments))
+    plan = {"arguments": arguments}
+    before = [diff.artifact for diff in attached_diffs.load_attached_diffs(gate, plan)]
+    assert before == [named.id, other.id]
+    for values in ({}, {"sha256": "c" * 64}, {"opened_position": gate.opened_position}):
+        copy_row(Artifact, named, **values)
+        copy_row(Artifact, other, **values)
+    shown = attached_diffs.load_attached_diffs(gate, plan)
+    assert [diff.artifact for diff in shown] == before
+
+
+def test_a_diff_of_a_claim_is_not_shown(inbox: InboxScenario) -> None:
+    """An agent claims what it recorded; the owner adds a row for the entry."""
+    gate = inbox.gate(inbox.plan("push"))
+    claimed = new_uuid7()
+    with transaction.atomic():
+        position = entries.append_entries(
+            [
+                entries.Draft(
+                    *(inbox.project.id, "claims", "c-1", "artifact.recorded", "claim", "agent:1"),
+                    "{}",
+                    session=gate.session_id,
+                    effect=gate.effect_id,
+                    subject=claimed,
+                )
+            ],
+            now_us(),
+        )[0].position
+    body = {"session": "s-1", "type": "diff", "sha256": "b" * 64, "size": 3}
+    assert inbox.agent.post("/artifacts", body | {"media_type": "text/x-diff"}).status_code == 201
+    copy_row(
+        Artifact,
+        Artifact.objects.get(),
+        id=claimed,
+        effect=gate.effect_id,
+        opened_position=position,
+    )
+    assert attached_diffs.load_attached_diffs(gate, {}) == ()
 
 
 _OF_LEADS: Final = """name: leads
