@@ -43,7 +43,7 @@ EXPORT_STOPPED: Final = "An erasure stopped this export. Start it again."
 
 
 class ArtifactWindow:
-    """Stored artifacts whose bytes contain the subject, and the last key that was read."""
+    """Artifacts whose bytes contain the subject, and the last key that was read."""
 
     def __init__(self) -> None:
         self.erased: list[Artifact] = []
@@ -53,18 +53,21 @@ class ArtifactWindow:
 
 
 def find_artifacts(subject: Subject, after: UUID | None) -> ArtifactWindow:
-    """Return the next stored artifacts whose bytes go."""
-    stored = Artifact.objects.exclude(stored_at_us=None).order_by("id")
+    """Return the next artifacts whose bytes go.
+
+    Also those whose file no row stores: a run that was killed recorded the removal already.
+    """
+    recorded = Artifact.objects.order_by("id")
     if subject.project is not None:
-        stored = stored.filter(project=subject.project)
+        recorded = recorded.filter(project=subject.project)
     if subject.session is not None:
-        stored = stored.filter(session=subject.session)
+        recorded = recorded.filter(session=subject.session)
     if after is not None:
-        stored = stored.filter(id__gt=after)
-    rows = list(stored[:ARTIFACTS_PER_WINDOW])
+        recorded = recorded.filter(id__gt=after)
+    rows = list(recorded[:ARTIFACTS_PER_WINDOW])
     window = ArtifactWindow()
     window.last = rows[-1].id if len(rows) == ARTIFACTS_PER_WINDOW else None
-    for row in rows:
+    for row in filter(artifacts.holds_bytes, rows):
         if subject.session is None and not _has_subject(row, subject):
             continue
         same = Artifact.objects.filter(project=row.project_id, sha256=row.sha256)

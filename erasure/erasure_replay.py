@@ -270,9 +270,9 @@ def _erase_listed_artifacts(digests: set[str]) -> int:
     erased = 0
     if not digests:
         return 0
-    stored = Artifact.objects.exclude(stored_at_us=None)
-    for project, sha256 in stored.order_by().values_list("project", "sha256").distinct():
+    # Also those that are not stored: a replay that was killed may have left their files.
+    contents = Artifact.objects.order_by().values_list("project", "sha256").distinct()
+    for project, sha256 in contents:
         if erasure_journal.digest_artifact(project, sha256) in digests:
-            artifacts.delete_content(project, sha256)
-            erased += 1
+            erased += artifacts.delete_content(project, sha256)
     return erased

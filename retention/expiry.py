@@ -218,8 +218,9 @@ def delete_pending_artifacts(row: RetentionSet) -> None:
     held, _ = load_holds(row.project_id)
     for start in range(0, len(pending), 500):
         part = [UUID(subject) for subject in pending[start : start + 500]]
-        stored = Artifact.objects.filter(project=row.project_id, id__in=part)
-        for sha256 in set(stored.exclude(stored_at_us=None).values_list("sha256", flat=True)):
+        # Also those that are not stored: a run that was killed may have left their files.
+        expiring = Artifact.objects.filter(project=row.project_id, id__in=part)
+        for sha256 in {artifact.sha256 for artifact in filter(artifacts.holds_bytes, expiring)}:
             same = Artifact.objects.filter(project=row.project_id, sha256=sha256)
             expired = Erasure.objects.filter(
                 entry_id__in=list(same.values_list("opened_position", flat=True)[:500])

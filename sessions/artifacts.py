@@ -138,6 +138,13 @@ def has_recorded_content(artifact: Artifact) -> bool:
     return True
 
 
+def holds_bytes(artifact: Artifact) -> bool:
+    """Return True if bytes of an artifact are stored, or came without being marked as stored."""
+    if artifact.stored_at_us is not None:
+        return True
+    return artifact_path(artifact.project_id, artifact.sha256).exists()
+
+
 def _has_content(project: UUID, sha256: str, size: int) -> bool:
     """Return True when bytes of that hash and size are stored."""
     try:
@@ -182,7 +189,7 @@ def mark_content_stored(artifact: Artifact, now_us: int) -> None:
     """Mark the bytes as stored, for all artifacts with the same hash and size, each with an entry.
 
     Without an entry, who owns the database could delete the file and say that it never came. Must
-    run inside a transaction.
+    run inside a transaction. Raises FileNotFoundError if an erasure deleted the bytes since.
     """
     rows = Artifact.objects.filter(
         project=artifact.project_id,
@@ -191,6 +198,8 @@ def mark_content_stored(artifact: Artifact, now_us: int) -> None:
         stored_at_us=None,
     )
     arrived = list(rows.select_for_update(no_key=True).order_by("id").values_list("id", flat=True))
+    if arrived and not _has_content(artifact.project_id, artifact.sha256, artifact.size):
+        raise FileNotFoundError(f"The bytes of {artifact.sha256} are gone again.")
     # One call, because an agent may record thousands of artifacts with the same bytes.
     entries.append_entries(
         [_draft_content_entry("artifact.stored", artifact, identity) for identity in arrived],
@@ -217,12 +226,15 @@ def _draft_content_entry(kind: str, artifact: Artifact, subject: UUID | None) ->
     )
 
 
-def delete_content(project: UUID, sha256: str) -> None:
+def delete_content(project: UUID, sha256: str) -> bool:
     """Delete the bytes with that hash, which an erasure named; their rows stay without bytes.
 
-    The entry comes after the deletion: a run that is killed in between is repeated.
+    Returns whether a row stored them.
+
+    The entry comes before the deletion: a run that is killed in between leaves a file that no row
+    stores, which its repetition deletes. A file that went without an entry would be missed for
+    ever, because the bytes that name the subject are gone.
     """
-    artifact_path(project, sha256).unlink(missing_ok=True)
     with transaction.atomic():
         rows = Artifact.objects.filter(project=project, sha256=sha256, stored_at_us__isnull=False)
         artifact = rows.select_for_update(no_key=True).order_by("id").first()
@@ -230,6 +242,20 @@ def delete_content(project: UUID, sha256: str) -> None:
             draft = _draft_content_entry("artifact.removed", artifact, None)
             entries.append_entries([draft], clock.now_us())
             rows.update(stored_at_us=None)
+    with transaction.atomic():
+        same = Artifact.objects.filter(project=project, sha256=sha256).order_by("id")
+        # Under the locks with which an upload marks them: what is sent again since then stays.
+        stored = list(same.select_for_update(no_key=True).values_list("stored_at_us", flat=True))
+        if not any(moment is not None for moment in stored):
+            _unlink_content(artifact_path(project, sha256))
+    return artifact is not None
+
+
+def _unlink_content(path: Path) -> None:
+    """Delete a file, if it exists, so that it does not return after a power failure."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+        _sync_folder(path.parent)
 
 
 def remove_abandoned_uploads(now_us: int) -> int:

@@ -100,20 +100,20 @@ def put_bytes(request: HttpRequest, artifact: UUID | str) -> HttpResponseBase:
         raise Problem(415, "unsupported_encoding", detail)
     try:
         artifacts.receive_content(row, _read_chunks(request))
+        with transaction.atomic(durable=True):
+            artifacts.mark_content_stored(row, call.received_us)
     except artifacts.WrongContent:
         raise Problem(
             422,
             "content_differs",
             "The content differs from the announced size or SHA-256. Send the announced file.",
         ) from None
-    except OSError as error:  # the disk is full, or the folder is not writable
+    except OSError as error:  # the disk is full, or the folder is not writable, or an erasure came
         log.error("artifact_not_stored", error=f"{type(error).__name__}: {error}"[:300])
         detail = (
             "The bytes cannot be stored now. Send them again later; the server log has the cause."
         )
         raise Problem(503, "unavailable", detail, headers={"Retry-After": "30"}) from None
-    with transaction.atomic(durable=True):
-        artifacts.mark_content_stored(row, call.received_us)
     return build_json_response(200, {**_artifact_brief(row), "stored": True})
 
 

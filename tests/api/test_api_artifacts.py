@@ -310,8 +310,11 @@ def test_a_slow_upload_keeps_no_writer_waiting(
 ) -> None:
     open_blocks = []
 
-    def watched(*_: Any) -> None:
+    receive = artifacts.receive_content
+
+    def watched(*values: Any) -> None:
         open_blocks.append(len(connection.savepoint_ids))
+        receive(*values)
 
     artifact, before = record(), len(connection.savepoint_ids)
     monkeypatch.setattr(artifacts, "receive_content", watched)
