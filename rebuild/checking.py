@@ -65,12 +65,8 @@ class DifferingBatches:
             sessions |= set(result.batch.sessions) if None in named else named - {None}  # type: ignore[arg-type]
 
     def list_parts(self) -> Iterator[tuple[Unit, RebuildBatch]]:
-        """Yield the batches to restore, the sessions one by one.
-
-        What rows refer to comes last: a row that was moved is where it was by then.
-        """
-        parts = sorted(self.parts.items(), key=lambda part: part[0][0] == "relations")
-        for (unit, project), sessions in parts:
+        """Yield the batches to restore, the sessions one by one."""
+        for (unit, project), sessions in self.parts.items():
             if unit != "session":
                 yield unit, RebuildBatch(project)
             for session in sorted(sessions):
@@ -88,17 +84,27 @@ def check_batches(
     samples = _load_samples()
     archives = set(Project.objects.filter(archive=True).values_list("id", flat=True))
     for unit, batch in batches.list_batches(project, after):
+        if unit == "relations":
+            yield from check_relations(project, tables)
+            continue
         checks = select_checks(unit, tables)
         if unit == "session" and batch.project in archives:
             yield compare_imported_batch(batch, tables)
-        elif batch.project in samples and unit != "relations":
+        elif batch.project in samples:
             yield _count_made_up(unit, batch, checks)
-        elif unit == "relations":  # one table at a time: a second look keeps writers out
-            for check in checks:
-                yield from _check_batch(unit, batch, [check])
         elif checks:
             for part in batches.split_batch(batch):
                 yield from _check_batch(unit, part, _select_part(part, checks))
+
+
+def check_relations(project: UUID | None, tables: Sequence[str] = ()) -> Iterator[BatchResult]:
+    """Check what rows refer to, one table at a time: a second look keeps writers out.
+
+    Nothing restores what this names. But a row may be deleted, or moved back, because of what the
+    check of its own table says, so after a restoration this is checked again.
+    """
+    for check in select_checks("relations", tables):
+        yield from _check_batch("relations", RebuildBatch(project), [check])
 
 
 MADE_UP: Final = "of a sample project: its rows have made-up times, its journal the real ones"
@@ -218,7 +224,7 @@ def restore_rows(differing: DifferingBatches, tables: Sequence[str] = ()) -> Cou
             with triggers.suspend_triggers(connection, names):
                 for unit, batch in differing.list_parts():
                     checks = _select_part(batch, select_checks(unit, tables))
-                    written += _restore_batch(unit, batch, checks)
+                    written += _restore_batch(batch, checks)
     except IntegrityError as error:
         raise RebuildRefused(
             f"The database rejected the restored rows: {_first_line(error)}. Nothing was changed."
@@ -227,23 +233,14 @@ def restore_rows(differing: DifferingBatches, tables: Sequence[str] = ()) -> Cou
     return written
 
 
-def _restore_batch(unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]) -> Counter[str]:
-    """Restore the rows of a batch; return how many by table.
-
-    What refers to a deleted row is found, and deleted, in the next round; so are the rows beyond
-    the most that one round selects.
-    """
-    written: Counter[str] = Counter()
-    while True:
-        comparisons = compare_batch(batch.copy_unread(), checks)
-        if not any(comparison.changes for comparison in comparisons):
-            break
-        _record_rebuilt(batch, comparisons)
-        written += _write_changes(comparisons)
-        if unit != "relations":
-            break
-    if written:
-        _require_equal_rows(batch, checks)
+def _restore_batch(batch: RebuildBatch, checks: Sequence[RowCheck]) -> Counter[str]:
+    """Restore the rows of a batch; return how many by table."""
+    comparisons = compare_batch(batch.copy_unread(), checks)
+    if not any(comparison.changes for comparison in comparisons):
+        return Counter()
+    _record_rebuilt(batch, comparisons)
+    written = _write_changes(comparisons)
+    _require_equal_rows(batch, checks)
     return written
 
 

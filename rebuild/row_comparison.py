@@ -12,12 +12,20 @@ from rebuild.registry import FoldedRow, RebuildBatch, RowCheck
 # A row differs in columns, is missing though the journal gives it, or is there though it does not;
 # or entries are not of a form that any version of Gatebook wrote; or rows of a bundle are not those
 # that were imported; or a value is not the one whose digest its entry has; or a row is gone that no
-# entry gives as a whole; or entries grant a request without its votes. Only the first three can be
-# restored.
+# entry gives as a whole; or entries grant a request without its votes; or what a row refers to is
+# gone, or of another project or session. Only the first three can be restored.
 Kind = Literal[
-    "changed", "missing", "added", "unreadable", "imported", "altered", "lost", "unfounded"
+    "changed",
+    "missing",
+    "added",
+    "unreadable",
+    "imported",
+    "altered",
+    "lost",
+    "unfounded",
+    "misplaced",
 ]
-NOT_RESTORED: Final = ("unreadable", "imported", "altered", "lost", "unfounded")
+NOT_RESTORED: Final = ("unreadable", "imported", "altered", "lost", "unfounded", "misplaced")
 _SESSION_COLUMNS: Final = ("session_id", "session")
 _NOT_A_COLUMN: Final = object()
 
@@ -77,6 +85,9 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
         reason = check.excuse(batch, stored) if row is None else ""
         if reason:
             result.unknown["*", reason] += 1
+            continue
+        if row is None and check.unit == "relations":
+            result.differences.append(_describe(check, batch, "misplaced", key, stored, 0))
             continue
         if row is None:
             result.differences.append(_describe(check, batch, "added", key, stored, 0))

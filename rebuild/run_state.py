@@ -58,23 +58,25 @@ class RunState:
     after: UUID | None = None
     sessions: Findings = field(default_factory=Findings)
     others: Findings = field(default_factory=Findings)  # of projects and the installation
+    relations: Findings = field(default_factory=Findings)  # of what rows refer to
     differing: DifferingBatches = field(default_factory=DifferingBatches)
     earlier: EarlierRun | None = None
 
     @property
     def rows(self) -> Counter[str]:
         """Return the numbers of compared rows by table."""
-        return self.sessions.rows + self.others.rows
+        return self.sessions.rows + self.others.rows + self.relations.rows
 
     @property
     def count(self) -> int:
         """Return the number of differences."""
-        return self.sessions.count + self.others.count
+        return self.sessions.count + self.others.count + self.relations.count
 
     @property
     def not_restored(self) -> int:
         """Return the number of differences that no run restores."""
-        return self.sessions.not_restored + self.others.not_restored
+        parts = (self.sessions, self.others, self.relations)
+        return sum(part.not_restored for part in parts)
 
     @property
     def unknown(self) -> Counter[tuple[str, str, str]]:
@@ -83,7 +85,8 @@ class RunState:
 
     def add(self, result: BatchResult) -> None:
         """Add the result of a batch."""
-        (self.sessions if result.unit == "session" else self.others).add(result)
+        parts = {"session": self.sessions, "relations": self.relations}
+        parts.get(result.unit, self.others).add(result)
         self.differing.add(result)
         self.after = result.last or self.after
 

@@ -1,5 +1,6 @@
 """Rows that hang on another project or session, where no batch of their own would see them."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,7 +9,7 @@ from django.db import connection, transaction
 from django.db.models import Model
 
 from accounts import projects, teams
-from accounts.models import SAMPLE_IDS, Agent, Project, TeamMember
+from accounts.models import SAMPLE_IDS, Agent, Project, Repository, TeamMember
 from approvals.gates.gates import GateConflict
 from approvals.models import Addressee, Gate, Vote
 from approvals.review import attached_diffs
@@ -83,8 +84,24 @@ def list_named() -> set[tuple[str, str, str]]:
 
 def name_added(*rows: Any) -> set[tuple[str, str, str]]:
     """Return how the check names rows that no entry gives."""
+    return {("added", table, key) for table, key in list_keys(rows)}
+
+
+def name_misplaced(*rows: Any) -> set[tuple[str, str, str]]:
+    """Return how the check names rows that refer to what is gone or of another project."""
+    return {("misplaced", table, key) for table, key in list_keys(rows)}
+
+
+def list_keys(rows: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """Yield the table and the key of each row."""
     keys = {check.model: check.key[0] for check in list_row_checks()}
-    return {("added", row._meta.db_table, str(getattr(row, keys[type(row)]))) for row in rows}
+    for row in rows:
+        yield row._meta.db_table, str(getattr(row, keys[type(row)]))
+
+
+def count_rows(*models: type[Model]) -> list[int]:
+    """Return the number of rows of each table."""
+    return [model._base_manager.count() for model in models]
 
 
 @pytest.fixture
@@ -94,7 +111,7 @@ def sample(inbox: InboxScenario) -> Project:
     return load_sample(inbox.user("administrator"), routine_days=1)
 
 
-def test_rows_on_a_session_of_a_sample_are_named_and_removed(
+def test_rows_on_a_session_of_a_sample_are_named_and_stay(
     inbox: InboxScenario, sample: Project
 ) -> None:
     assert list_differences() == []
@@ -117,11 +134,58 @@ def test_rows_on_a_session_of_a_sample_are_named_and_removed(
         copy_row(Gate, project=sample, session=session),
         copy_row(Lease, project=sample, session=None, task=None, kind="resource", subject="x"),
     ]
-    assert list_named() == name_added(*added)
+    assert list_named() == name_misplaced(*added)
     assert run("--check", "--project", inbox.project.name)[0] == 1
     assert run("--check", "--table", "accounts_agent")[0] == 0
     code, text = run()
-    assert code == 0, text
+    assert (code, "misplaced: approvals_vote" in text) == (1, True), text
+    assert list_named() == name_misplaced(*added)
+
+
+def test_a_parent_that_a_report_names_freely_is_no_fault(
+    inbox: InboxScenario, sample: Project
+) -> None:
+    parents = (Effect.objects.filter(project=sample)[0].id, new_uuid7(), "by-key")
+    plan = {"kind": "effect.planned", "tool": "git.push", "session": "s-1"}
+    inbox.agent.report(
+        [
+            {"id": f"r-{key}", "effect_key": f"c-{key}", "parent_effect": str(parent), **plan}
+            for key, parent in enumerate(parents)
+        ]
+    )
+    stored = Effect.objects.filter(effect_key__startswith="c-", parent_effect__isnull=False)
+    assert stored.count() == 3
+    assert list_differences() == []
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL keeps what rows refer to")
+def test_rows_under_a_row_that_is_gone_are_named_and_kept(inbox: InboxScenario) -> None:
+    target = {"repository": "forum", "ref": "refs/heads/main"}
+    inbox.agent.session("s-0")
+    planned = inbox.agent.plan("e-1", session="s-0", tool="file.read", target=target)
+    furnish(inbox)
+    effect = Effect.objects.get(id=planned["id"])
+    plans = Entry.objects.filter(effect=effect.id, kind="effect.planned", lane="command")
+    with transaction.atomic():
+        for position in plans.values_list("position", flat=True):
+            erasures.erase_body(
+                inbox.project.id, position, reason="t-1", actor="p_1", now_us=now_us()
+            )
+    assert list_differences() == []
+    counted = count_rows(Session, Effect, Attempt, Gate, Vote, Task, Message)
+    forge((f"DELETE FROM accounts_repository WHERE id = {_quote(effect.repository_id)}",))
+    assert list_named() == name_misplaced(effect)
+    code, text = run()
+    assert (code, "misplaced: ledger_effect" in text) == (1, True), text
+    assert count_rows(Session, Effect, Attempt, Gate, Vote, Task, Message) == counted
+    # What the journal has of a row that others refer to is restored, and they with it.
+    forge(("DELETE FROM approvals_policyset",))
+    assert list_named() >= name_misplaced(effect, *Gate.objects.all())
+    run()
+    assert list_named() == name_misplaced(effect)
+    assert count_rows(Session, Effect, Attempt, Gate, Vote, Task, Message) == counted
+    repository = Repository(id=effect.repository_id, project=inbox.project, name="forum")
+    Repository.objects.bulk_create([repository])
     assert list_differences() == []
 
 
@@ -133,12 +197,16 @@ def test_a_gate_about_an_effect_of_another_session_is_named_in_parts_too(
     other = inbox.agent.plan("other", session="s-2", tool="file.read")
     gate = Gate.objects.filter(status="denied")[0]
     added = copy_row(Gate, gate, effect_id=UUID(other["id"]))
-    whole = list_named()
-    monkeypatch.setattr(batches, "MAX_SESSION_ENTRIES", 10)
-    monkeypatch.setattr(batches, "MAX_BATCH_ENTRIES", 10)
-    assert list_named() == whole == name_added(added)
+    assert list_named() == name_added(added) | name_misplaced(added)
+    with monkeypatch.context() as parts:
+        parts.setattr(batches, "MAX_SESSION_ENTRIES", 10)
+        parts.setattr(batches, "MAX_BATCH_ENTRIES", 10)
+        assert list_named() == name_misplaced(added)
     code, text = run()
     assert code == 0, text
+    assert not Gate.objects.filter(pk=added.pk).exists()
+    monkeypatch.setattr(batches, "MAX_SESSION_ENTRIES", 10)
+    monkeypatch.setattr(batches, "MAX_BATCH_ENTRIES", 10)
     # A gate that was moved is moved back: its request says of which effect it is.
     forge((f"UPDATE approvals_gate SET effect_id = {_quote(UUID(other['id']))}",))
     moved = {row["key"]["id"] for row in list_differences() if row["difference"] == "changed"}
@@ -201,7 +269,7 @@ def test_a_message_that_no_entry_sent_is_named_and_not_delivered(
         copy_row(Message, sent, opened_position=plan.position),
         copy_row(Message, sent, opened_position=of_sample.opened_position),
     ]
-    assert list_named() >= name_added(*added)
+    assert list_named() >= name_misplaced(*added) | name_added(*added[2:])
     listed = inbox.agent.get("/messages?box=mine").json()["items"]
     assert [(item["id"], item["body"]) for item in listed] == [(genuine, "yours")]
     views = messages.load_messages_about(inbox.project.id, agent, None, None, 10)
@@ -263,8 +331,7 @@ def test_a_diff_that_no_entry_recorded_for_the_effect_is_named_and_not_shown(
         copy_row(Artifact, genuine),
         copy_row(Artifact, other, **about),
     ]
-    named = list_named()
-    assert named == name_added(*added)
+    assert list_named() == name_misplaced(*added) | name_added(*added[1:])
     forge((f"UPDATE agent_sessions_artifact SET effect = {_quote(gate.effect_id)}, type = 'diff'",))
     changed = {row["column"] for row in list_differences() if row["difference"] == "changed"}
     assert changed == {"effect", "type"}
@@ -343,7 +410,9 @@ def test_a_member_of_a_team_who_is_of_another_project_is_named_and_does_not_coun
     gate = inbox.gate(inbox.plan())
     assert list_differences() == []
     member = copy_row(TeamMember, membership=sam, project=sample)
-    assert list_named() == {("added", "accounts_teammember", str(team.id))}
+    assert list_named() == {
+        (kind, "accounts_teammember", str(team.id)) for kind in ("added", "misplaced")
+    }
     with pytest.raises(GateConflict):
         inbox.answer(gate, "sam")
     assert run()[0] == 0
@@ -367,7 +436,8 @@ def test_a_report_of_capacity_of_another_project_is_named_and_throttles_nothing(
     assert capacity.find_throttle(agent, session, now_us()) is not None
     Capacity.objects.all().delete()
     added = copy_row(Capacity, report, project=sample, session=None)
-    assert list_named() == name_added(added) | {("missing", "agent_sessions_capacity", str(agent))}
+    missing = ("missing", "agent_sessions_capacity", str(agent))
+    assert list_named() == {missing} | name_added(added) | name_misplaced(added)
     assert capacity.find_throttle(agent, session, now_us()) is None
     assert capacity.load_capacity(agent, session) is None
     assert run()[0] == 0

@@ -81,6 +81,11 @@ class Command(BaseCommand):
                 " the tables, while no other program changes the schema.",
                 returncode=FAILED,
             ) from error
+        if written is not None and state.relations.count:
+            state.relations.not_restored = sum(
+                len(result.differences)
+                for result in checking.check_relations(project.id if project else None, tables)
+            )
         path.unlink(missing_ok=True)
         self._summarize(state, written, time.process_time() - began)
         if state.not_restored or (state.count and written is None):
@@ -213,6 +218,10 @@ def _format_line(described: dict[str, Any]) -> str:
         case "unfounded":
             return (
                 f"unfounded: {where}: it was granted without the votes that it asks for ({entry})"
+            )
+        case "misplaced":
+            return (
+                f"misplaced: {where}: what it refers to is gone, or of another project or session"
             )
         case "lost":
             return f"lost: {where}: {entry} speaks of it, and no stored row is that one"
