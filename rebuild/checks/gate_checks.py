@@ -24,6 +24,8 @@ _NO_ACCOUNT: Final = "the pseudonym stands for no account any more"
 _OF_REQUIREMENT: Final = ("requirement", "self_approval", "step_up", "reason_of_yes")
 _OF_PLAN: Final = ("tool", "repository_name")
 _BY_RULING: Final = ("effect.granted", "ruling")
+# What happened without permission gets an entry of that kind too, with the gate that it passed by.
+_PERMITS: Final = ("granted", "used")
 _DENIALS: Final = ("denied", "denied_session")
 _PARTIES: Final = ("session_owner_id", "agent_owner_id")
 
@@ -43,7 +45,11 @@ def _fold_gates(batch: RebuildBatch) -> Iterator[FoldedRow]:
                 intents[entry.position] = accepted.get(entry.effect, "")
             if entry.subject is not None and entry.kind.startswith(("gate.", "effect.granted")):
                 entries_by_gate.setdefault(entry.subject, []).append(entry)
-            elif entry.is_ours and (entry.kind, entry.facts.get("basis")) == _BY_RULING:
+            elif (
+                entry.is_ours
+                and (entry.kind, entry.facts.get("basis")) == _BY_RULING
+                and entry.facts.get("permission") in _PERMITS
+            ):
                 granted_again.setdefault(entry.facts.get("ref", ""), entry.position)
         for entries in entries_by_gate.values():
             request = entries[0]

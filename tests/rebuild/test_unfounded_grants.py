@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -78,6 +79,27 @@ def test_a_permission_by_a_ruling_without_votes_is_named(inbox: InboxScenario) -
         row = gates.lock_gate(gate).row
         permissions.change_permission(row, Grant("granted", "ruling", gate.id.hex), now_us())
     assert name_unfounded() == [str(gate.id)]
+
+
+def test_what_ran_past_a_request_that_was_cancelled_is_no_grant(inbox: InboxScenario) -> None:
+    first = inbox.plan()
+    inbox.answer(inbox.gate(first), "reviewer")
+    inbox.agent.dispatch(first)
+    inbox.agent.fail(first, "rejected")
+    gate = inbox.gate(inbox.plan())
+    facts: tuple[dict[str, Any], ...] = (
+        {"id": "late", "kind": "effect.acknowledged", "outcome": "ok"},
+        {"id": "second", "kind": "effect.dispatched", "attempt": 2},
+    )
+    for fact in facts:
+        item = {"session": "s-1", "effect_key": "e-1", **fact}
+        assert inbox.agent.report([item]).status_code == 200
+    gate.refresh_from_db()
+    assert (gate.status, gate.reason) == ("cancelled", "happened")
+    effect = inbox.effect(first)
+    assert (effect.permission, effect.permission_basis) == ("bypassed", "ruling")
+    assert effect.permission_ref == gate.id.hex
+    assert name_unfounded() == []
 
 
 def test_an_approval_by_a_party_of_the_request_is_named(
