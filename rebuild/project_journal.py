@@ -9,7 +9,7 @@ import orjson
 from django.db.models import QuerySet
 
 from accounts.models import Project
-from journal.entries import compute_commitment
+from journal.entries import SYSTEM_SOURCE, compute_commitment
 from journal.models import Body, Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild.registry import RebuildBatch
@@ -50,8 +50,8 @@ def load_project_entries(
 ) -> list[ProjectEntry]:
     """Return the project's own entries of these kinds, in order.
 
-    An archive holds what another installation recorded, and nothing there decides: it has none but
-    those of kinds that a bundle never contains, such as the members of the archive (`of_archives`).
+    An archive holds what another installation recorded, and nothing there decides. What this
+    installation recorded about the archive itself, such as its members, is read with `of_archives`.
     """
     if batch.project is None or (is_archive(batch) and not of_archives):
         return []
@@ -64,10 +64,7 @@ def load_project_entries(
 
 
 def load_installation_entries(kinds: Sequence[str]) -> list[ProjectEntry]:
-    """Return the entries of these kinds of every project, in order, also those of archives.
-
-    An archive has imported ones too. The event id of an entry that Gatebook wrote here is keyed.
-    """
+    """Return the entries of these kinds of every project, in order, also those of archives."""
     return list(_read_entries(Entry.objects.all(), kinds))
 
 
@@ -80,7 +77,9 @@ def is_archive(batch: RebuildBatch) -> bool:
 
 
 def _read_entries(entries: "QuerySet[Entry]", kinds: Sequence[str]) -> Iterator[ProjectEntry]:
-    rows = entries.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system").order_by("position")
+    """Yield the entries of this installation: a bundle may hold any kind in any lane."""
+    own = entries.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system", source=SYSTEM_SOURCE)
+    rows = own.order_by("position")
     names = (
         "position",
         "project",

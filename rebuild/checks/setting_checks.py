@@ -14,6 +14,7 @@ from accounts import people
 from accounts.models import Person
 from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
+from journal.entries import SYSTEM_SOURCE
 from journal.models import Body, Entry
 from journal.summaries import parse_body
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
@@ -340,7 +341,10 @@ def _excuse_account(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
 def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
     if "people" not in batch.cache:
         kinds = ("admin.member_added", "admin.password_reset", *people.OWN_PASSWORD_KINDS)
-        rows = Entry.objects.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system")
+        # An imported bundle may have entries of these kinds too: those are from elsewhere.
+        rows = Entry.objects.filter(
+            IS_OF_A_RARE_KIND, kind__in=kinds, lane="system", source=SYSTEM_SOURCE
+        )
         of_people = _PeopleEntries()
         names = ("position", "received_us", "kind", "actor", "facts")
         columns = rows.order_by("position").values_list(*names)

@@ -9,6 +9,7 @@ import pytest
 from django.conf import settings
 from django.db import connection, transaction
 
+from accounts.models import Person
 from db.clock import now_us
 from erasure.row_erasure import ErasureOrder, erase_matches
 from erasure.row_scan import Subject, find_window
@@ -16,16 +17,18 @@ from erasure.text_columns import TEXT_TABLES
 from erasure.word_match import WordMatcher
 from importers.bundles import importer
 from journal import entries, erasures
-from journal.models import Body
+from journal.models import Body, Entry
 from ledger.models import Effect
 from rebuild import batches, checking, row_comparison
 from rebuild.imported_comparison import ERASED_SINCE, ImportedComparison, compare_imported_rows
 from rebuild.registry import RebuildBatch
 from rebuild.run_state import RunState
 from sessions.models import Item, ObservedFact, Session
-from tests.bundles.conftest import Origin
+from tests.bundles.conftest import Origin, members, packed
 from tests.bundles.conftest import origin as origin
+from tests.bundles.test_refusals import change_document
 from tests.rebuild.test_forged_rows import forge, run
+from tests.rebuild.test_rebuilt_stories import list_differences
 
 pytestmark = pytest.mark.django_db
 _FORGE = ("UPDATE ledger_effect SET external_reference = 'forged' WHERE state = 'acknowledged'",)
@@ -200,6 +203,32 @@ def test_an_unknown_name_is_refused(arguments: tuple[str, ...], answer: str, db:
     code, text = run("--check", *arguments)
     assert code == 2
     assert answer in text
+
+
+def test_entries_of_a_bundle_say_nothing_of_people_and_settings(
+    origin: Origin, tmp_path: Path
+) -> None:
+    assert list_differences() == []
+    person = Person.objects.get(user=origin.inbox.user("reviewer"))
+
+    def add_entries(document: dict[str, Any]) -> None:
+        last = document["entries"][-1]
+        forged: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("admin.password_reset", {"person": person.pseudonym}),
+            ("admin.member_added", {"person": "p_forged", "role": "administrator"}),
+            ("admin.member_removed", {"person": person.pseudonym}),
+        )
+        for number, (kind, facts) in enumerate(forged):
+            entry = {**last, "id": f"forged-{number}", "kind": kind, "facts": facts}
+            position = document["cut"]["position"] + number + 1
+            entry |= {"lane": "system", "body": None, "commitment": None, "position": position}
+            document["entries"].append(entry)
+        document["cut"]["position"] += len(forged)
+
+    file = packed(change_document(add_entries)(members(origin.export())), tmp_path / "b.zip")
+    importer.import_bundle(file, None, "reviewer")
+    assert Entry.objects.filter(kind="admin.password_reset", lane="system").exists()
+    assert list_differences() == []
 
 
 def test_an_erased_text_of_an_imported_row_is_no_forgery(origin: Origin, tmp_path: Path) -> None:
