@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from accounts import projects
 from accounts.models import Project
+from journal.models import Entry
 from rebuild.project_journal import EARLIER_VERSION, ProjectEntry, load_installation_entries
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 
@@ -52,9 +53,18 @@ def _read_name(row: FoldedRow, entry: ProjectEntry, stored: str | None) -> None:
         row.faults["name"] = "altered"
 
 
-def _excuse_project(_batch: RebuildBatch, _stored: Mapping[str, Any]) -> str:
-    """Excuse projects that no entry creates: what is in them is compared all the same."""
-    return EARLIER_VERSION
+def _excuse_project(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
+    """Excuse a project that was in use before the journal had the creation of any project.
+
+    Its own entries decide that: their positions are given by the journal, while a row that is
+    inserted now can have any time.
+    """
+    if "first creation" not in batch.cache:
+        created = load_installation_entries(("admin.project_created",))
+        batch.cache["first creation"] = min((entry.position for entry in created), default=2**63)
+    of_project = Entry.objects.filter(project=stored["id"])
+    is_earlier = of_project.filter(position__lt=batch.cache["first creation"]).exists()
+    return EARLIER_VERSION if is_earlier else ""
 
 
 def _select_projects(_batch: RebuildBatch) -> "QuerySet[Any]":

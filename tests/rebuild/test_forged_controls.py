@@ -1,11 +1,12 @@
 """Rows that decide are folded from the journal, and each that was forged is named and restored."""
 
+from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from pytest_django import Settings
 
 from accounts import agents, invitations, people, projects, repositories, teams, tokens
@@ -13,6 +14,7 @@ from accounts.models import AgentToken, Invitation, Project, Repository
 from approvals import exemptions, review_settings
 from approvals.gates import comments
 from approvals.gates.statuses import US
+from db import triggers
 from db.clock import now_us
 from erasure import erasure_requests
 from hooks.code_hosts import agent_identities, sources
@@ -511,6 +513,28 @@ def test_a_project_that_is_gone_is_named(inbox: InboxScenario) -> None:
         ("missing", "accounts_project")
     }
     assert run()[0] == 0
+    assert list_differences() == []
+
+
+def test_a_project_that_no_entry_created_is_named_and_removed(inbox: InboxScenario) -> None:
+    Project.objects.create(
+        name="forged", created_at=datetime(2020, 1, 1, tzinfo=UTC), redacts=False
+    )
+    assert {(row["difference"], row["table"]) for row in list_differences()} == {
+        ("added", "accounts_project")
+    }
+    assert run()[0] == 0
+    assert not Project.objects.filter(name="forged").exists()
+    assert list_differences() == []
+
+
+def test_a_project_from_before_such_entries_is_clean(inbox: InboxScenario) -> None:
+    furnish(inbox)
+    with transaction.atomic(), triggers.suspend_triggers(connection, ["journal_entry"]):
+        Entry.objects.filter(kind="admin.project_created").update(kind="admin.project_noted")
+    assert list_differences() == []
+    assert ("accounts_project", "*") in list_unknown()
+    projects.create_project("later")
     assert list_differences() == []
 
 

@@ -165,6 +165,7 @@ def test_rows_under_a_row_that_is_gone_are_named_and_kept(inbox: InboxScenario) 
     planned = inbox.agent.plan("e-1", session="s-0", tool="file.read", target=target)
     furnish(inbox)
     effect = Effect.objects.get(id=planned["id"])
+    assert effect.repository_id is not None
     plans = Entry.objects.filter(effect=effect.id, kind="effect.planned", lane="command")
     with transaction.atomic():
         for position in plans.values_list("position", flat=True):
@@ -237,7 +238,7 @@ def test_a_sample_that_no_entry_created_excuses_nothing(inbox: InboxScenario) ->
         agent = copy_row(Agent, project=project, name="a", owner=inbox.user("operator"))
         rows.append(copy_row(Session, project=project, agent=agent, key="forged"))
         rows.append(agent)
-    assert list_named() == name_added(*rows[2:])
+    assert list_named() == name_added(forged, *rows[2:])
     # A live session does not become one of a sample because its row says so.
     forge(
         (
