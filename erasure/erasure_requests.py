@@ -282,6 +282,14 @@ def _restart_count(row: ErasureRequest) -> None:
     row.save()
 
 
+def save_counts(row: ErasureRequest, **values: Any) -> None:
+    """Store what was counted so far, signed: a second person will rely on it."""
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.progress[SIGNED] = sign_counts(row)
+    row.save(update_fields=list(values))
+
+
 def save_request(row: ErasureRequest, **values: Any) -> None:
     """Store what the job reached."""
     for name, value in values.items():

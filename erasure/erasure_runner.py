@@ -22,13 +22,12 @@ from db import raw_sql, retry
 from db.clock import now_us
 from erasure import erasure_files, erasure_journal, person_erasure, storage_scrub
 from erasure.erasure_requests import (
-    SIGNED,
     has_signed_counts,
     list_covered_projects,
     record_request_entry,
     require_recorded_request,
+    save_counts,
     save_request,
-    sign_counts,
     sum_counts,
     write_journal_line,
 )
@@ -137,18 +136,10 @@ def _count(row: ErasureRequest, ends: float | None) -> None:
             counts.update(add_counts(counts, "exports", rows=exports))
             counts.update(add_counts(counts, "notifications", rows=mails))
         step, after = (step, last) if last is not None else (step + 1, None)
-        _save_counts(row, progress=_write_progress(step, after), counts=counts)
+        save_counts(row, progress=_write_progress(step, after), counts=counts)
         if _is_over(ends):
             return
-    _save_counts(row, state="counted", counted_at_us=now_us(), progress={}, error="")
-
-
-def _save_counts(row: ErasureRequest, **values: Any) -> None:
-    """Store what was counted so far, signed: a second person will rely on it."""
-    for name, value in values.items():
-        setattr(row, name, value)
-    row.progress[SIGNED] = sign_counts(row)
-    row.save(update_fields=list(values))
+    save_counts(row, state="counted", counted_at_us=now_us(), progress={}, error="")
 
 
 def _erase(row: ErasureRequest, ends: float | None) -> None:
