@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from erasure import erasure_journal, erasure_replay
 from journal.models import Entry
@@ -106,6 +107,6 @@ def test_bytes_that_an_erasure_removed_during_their_upload_are_not_marked(office
     store_content(office.world, stored_at_us=None)
     artifact = Artifact.objects.get()
     artifacts.delete_content(artifact.project_id, SHA256)
-    with pytest.raises(FileNotFoundError):
+    with transaction.atomic(), pytest.raises(FileNotFoundError):
         artifacts.mark_content_stored(artifact, 5)
     assert Artifact.objects.get().stored_at_us is None
