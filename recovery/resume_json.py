@@ -116,7 +116,7 @@ def _resume_body(state: ResumeState) -> dict[str, Any]:
             if state.handoff is not None
             else None,
         },
-        "messages": [_message_to_json(letter) for letter in state.messages],
+        "messages": [_message_to_json(view) for view in state.messages],
         "working_state": {
             "charter": session.agent.charter[:_SUMMARY],
             "charter_version": session.agent.charter_version,
@@ -199,16 +199,16 @@ def _task_to_json(task: Task) -> dict[str, Any]:
     return fields | {"version": task.version, "priority": task.priority}
 
 
-def _message_to_json(letter: MessageView) -> dict[str, Any]:
-    message = letter.message
+def _message_to_json(view: MessageView) -> dict[str, Any]:
+    message = view.message
     fields = {
         "id": str(message.id),
         "handle": str(message),
         "from_agent": message.from_agent.name if message.from_agent is not None else None,
         "from_person": message.from_user_id is not None,
-        "subject": letter.subject,
-        "body": letter.body,
-        "erased": letter.body is None,
+        "subject": view.subject,
+        "body": view.body,
+        "erased": view.body is None,
         "sent_at_us": message.sent_at_us,
     }
     return _shorten(fields)

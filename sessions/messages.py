@@ -50,7 +50,7 @@ class MessageView:
 class MessagePage:
     """Messages of an agent's inboxes, and the position after which there are more, or None."""
 
-    letters: list[MessageView]
+    views: list[MessageView]
     after: int | None
 
 
@@ -305,7 +305,7 @@ def load_unread_messages(
 ) -> tuple[list[MessageView], bool]:
     """Return an agent's oldest unread messages, and whether there are more."""
     page = load_inbox(project, agent, session=session, limit=limit)
-    return page.letters, page.after is not None
+    return page.views, page.after is not None
 
 
 def load_messages_about(

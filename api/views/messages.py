@@ -74,15 +74,15 @@ def list_messages(call: Call) -> HttpResponse:
     )
     next_cursor = str(page.after) if page.after is not None else None
     return build_json_response(
-        200, {"items": [message_to_json(letter) for letter in page.letters], "next": next_cursor}
+        200, {"items": [message_to_json(view) for view in page.views], "next": next_cursor}
     )
 
 
 @get_endpoint
 def get_message(call: Call, message: UUID) -> HttpResponse:
     """Return one message from the agent's own inbox or the shared inbox."""
-    (letter,) = messages.load_message_views([_find_message(call, message)], call.token.agent)
-    return build_json_response(200, message_to_json(letter))
+    (view,) = messages.load_message_views([_find_message(call, message)], call.token.agent)
+    return build_json_response(200, message_to_json(view))
 
 
 @post_command(ReadMessage, "message.read", message="message")
@@ -100,13 +100,11 @@ def read_message(call: Call, fields: ReadMessage, origin: Origin, path: dict[str
 messages_endpoint = dispatch_by_method(POST=send_message, GET=list_messages)
 
 
-def message_to_json(letter: MessageView) -> dict[str, Any]:
+def message_to_json(view: MessageView) -> dict[str, Any]:
     """Serialize a message. Its text is its sender's, not Gatebook's."""
-    message = letter.message
+    message = view.message
     text = (
-        {"subject": letter.subject, "body": letter.body}
-        if letter.body is not None
-        else {"erased": True}
+        {"subject": view.subject, "body": view.body} if view.body is not None else {"erased": True}
     )
     return _message_brief(message) | {
         "from": _sender_to_json(message),
@@ -114,7 +112,7 @@ def message_to_json(letter: MessageView) -> dict[str, Any]:
         "session": str(message.session_id) if message.session_id else None,
         "in_reply_to": str(message.in_reply_to_id) if message.in_reply_to_id else None,
         "sent_at_us": message.sent_at_us,
-        "read_at_us": letter.read_at_us,
+        "read_at_us": view.read_at_us,
     }
 
 

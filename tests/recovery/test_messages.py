@@ -165,8 +165,8 @@ def test_messages_of_a_session_exclude_those_of_other_sessions(
     assert bodies(other, session="s-1") == ["about s-1", "about none"]
     project, recipient = Project.objects.get(name="default"), Agent.objects.get(name="other")
     session = Message.objects.filter(session__key="s-2").values_list("session", flat=True).get()
-    letters, more = messages.load_unread_messages(project.id, recipient.id, session, 1)
-    assert ([letter.body for letter in letters], more) == (["about s-2"], True)
+    views, more = messages.load_unread_messages(project.id, recipient.id, session, 1)
+    assert ([view.body for view in views], more) == (["about s-2"], True)
 
 
 def test_an_erased_message_says_that_it_was_erased(agent: Caller, other: Caller) -> None:
