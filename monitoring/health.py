@@ -126,10 +126,11 @@ def _unready_reason() -> str | None:
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         return "the database is not migrated; run `manage.py migrate`"
-    if triggers.find_missing_triggers(connection):
-        return "database triggers are missing; run `manage.py migrate`"
+    # The keys come first: with another pepper no trigger of PostgreSQL has its digest.
     if foreign := fingerprints.find_changed_keys():
         return f"the key {foreign[0]} is not the one that the database was written with"
+    if triggers.find_missing_triggers(connection):
+        return "database triggers are missing; run `manage.py migrate`"
     if different := schema_inventory.find_schema_differences(connection):
         summary = schema_inventory.summarize_differences(different)
         return f"the tables are not those of this version: {summary}"
