@@ -20,8 +20,9 @@ LOSSES = {
         "Every agent token stops working: issue new ones. Webhooks sign with new secrets. "
         "Effects planned before can be neither dispatched nor planned again under their keys: "
         "supersede them and plan under new keys. "
-        "Equal secrets before and after are marked differently. On PostgreSQL run `manage.py setup` "
-        "as the owner of the tables. Everything recorded stays readable."
+        "Equal secrets before and after are marked differently. "
+        "On PostgreSQL run `manage.py setup` as the owner of the tables. "
+        "Everything recorded stays readable."
     ),
 }
 
