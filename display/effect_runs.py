@@ -19,7 +19,7 @@ RUN_SOURCES: Final = {
     "dispatch": "dispatched by command, server clock",
     "agent": "reported by the agent, by its clock",
     "answer": "start not reported; this is its answer",
-    "heard": "time not reported; Gatebook heard of it then",
+    "heard": "time not reported; Gatebook received the report then",
 }
 
 

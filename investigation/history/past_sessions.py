@@ -382,7 +382,7 @@ def _build_session_fact(session: UUID, entry: Entry, values: dict[str, Any]) -> 
     """Return an entry as a fact about a session; `values` are its body."""
     origin = Origin(
         project=entry.project,
-        agent=entry.project,  # Not used.
+        agent=UUID(int=0),  # The fold of a fact does not read it.
         source=entry.source,
         actor=entry.actor,
         lane="command" if entry.lane == "command" else "evidence",

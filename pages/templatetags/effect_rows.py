@@ -164,7 +164,7 @@ _NOT_RUN: Final = {
     is_ended: SafeString(f'<span class="quiet">{words}</span>')
     for is_ended, words in ((False, "not yet"), (True, "not run"))
 }
-_SOURCE_WORDS: Final = {"agent": "by agent", "answer": "answer", "heard": "heard"}
+_SOURCE_WORDS: Final = {"agent": "by agent", "answer": "answer", "heard": "received"}
 _MARKED: Final = SafeString(' class="is-marked"')
 
 
