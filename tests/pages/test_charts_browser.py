@@ -103,6 +103,19 @@ def test_the_words_of_a_gap_lie_on_no_hour_of_the_map(browser_page: Page, gap_ho
         assert any(re.search(r"\d (h|min).* cut( |$)", label) for label in labels), labels
 
 
+@pytest.mark.parametrize("zoom", [1, 4])
+def test_no_label_of_a_printed_timeline_lies_on_another(browser_page: Page, zoom: int) -> None:
+    bars = [draw_bar(number, number * 6, number * 6 + 2) for number in range(1, 25)]
+    drawing = draw_timeline(TimelineWindow("server", bars=bars), str, running=False, zoom=zoom)
+    assert drawing is not None
+    drawing.heads = []  # the names of the lanes need a page
+    browser_page.emulate_media(media="print")
+    context = {"drawing": drawing, "zoom": {}}
+    show_drawing(browser_page, "pages/timeline/_lanes.html", context, 640, "lanes")
+    assert "git.push ×24" in read_labels(browser_page, ".lanes-scroll")
+    assert find_overlaps(browser_page, ".lanes-scroll") == []
+
+
 def build_case(cause: Cause, waited_us: int, threshold_us: int, now: int) -> StuckRow:
     """Return an effect that is stuck since its threshold, found 10 minutes later."""
     began = now - waited_us
