@@ -61,6 +61,8 @@ def _cell(name: str, value: Any) -> SafeString:
     text = str(value)
     if name in _MOMENTS:
         return format_markup('<td class="nowrap">{}</td>', case_moment(text))
+    if name in _SHORT_WORDS:
+        return format_markup('<td class="nowrap">{}</td>', case_text(text))
     form = '<td class="code">{}</td>' if name in _CODES else "<td>{}</td>"
     return format_markup(form, case_text(text))
 
@@ -68,4 +70,5 @@ def _cell(name: str, value: Any) -> SafeString:
 _MOMENTS: Final = frozenset(
     {"at", "occurred", "ran", "requested", "decided", "voted", "granted", "ends", "revoked"}
 )
+_SHORT_WORDS: Final = frozenset({"kind", "lane", "state", "outcome"})  # of Gatebook's vocabulary
 _CODES: Final = frozenset({"sha256", "card_sha256", "digest", "shown_digest", "intent"})
