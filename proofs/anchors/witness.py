@@ -94,18 +94,33 @@ def find_cosignature(key: WitnessKey, note: str, content: bytes) -> tuple[str, i
         if raw[:4] != key.key_id or len(raw) != 4 + 8 + 64:
             continue
         at_s = int.from_bytes(raw[4:12], "big")
-        try:
-            public.verify(raw[12:], f"cosignature/v1\ntime {at_s}\n{body}".encode())
-        except InvalidSignature:
+        if not any(_verifies(public, raw[12:], at_s, text) for text in _list_cosigned_texts(body)):
             raise AnchorFailed(
                 f"The cosignature of {key.name} does not verify. Compare the key in "
                 "GATEBOOK_ANCHORS with the one that the witness publishes."
-            ) from None
+            )
         return line, at_s
     raise AnchorFailed(
         f"{key.name} answered without a cosignature of the key in GATEBOOK_ANCHORS. Compare the "
         "key with the one that the witness publishes."
     )
+
+
+def _list_cosigned_texts(body: str) -> tuple[str, str]:
+    """Return the texts that a witness may sign: the whole body, or origin, size and root.
+
+    The specification has the whole body. Some witnesses, such as litewitness 0.5, leave out the
+    extension lines, of which a cosignature states nothing in both cases.
+    """
+    return body, "".join(body.splitlines(keepends=True)[:3])
+
+
+def _verifies(public: Ed25519PublicKey, signature: bytes, at_s: int, text: str) -> bool:
+    try:
+        public.verify(signature, f"cosignature/v1\ntime {at_s}\n{text}".encode())
+    except InvalidSignature:
+        return False
+    return True
 
 
 def parse_witness_key(text: str) -> WitnessKey:
