@@ -175,15 +175,18 @@ def find_excluding_conditions(compiled: CompiledQuery) -> list[ExcludedRows]:
     """Return the conditions that exclude rows by themselves, the largest count first.
 
     Runs one query for each of at most MAX_CONDITIONS_TRIED conditions. Returns an empty list if no
-    single condition excludes all rows.
+    single condition excludes all rows, or if there is only one.
     """
     exclusions = []
     now_us, project = compiled.context.now_us, compiled.context.project
-    for piece in [
+    conditions = [
         exclusion
         for exclusion in edit.split_conditions(compiled.query)
         if exclusion.node is not None
-    ][:MAX_CONDITIONS_TRIED]:
+    ]
+    if len(conditions) == 1:
+        return []
+    for piece in conditions[:MAX_CONDITIONS_TRIED]:
         text = (
             edit.remove_conditions(compiled.query, partial(operator.is_, piece.node))
             or compiled.entity.name

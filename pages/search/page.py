@@ -107,6 +107,12 @@ class SearchPage:
         return query is not None and bool(list_words(query))
 
     @property
+    def has_several_conditions(self) -> bool:
+        """Return True if the query has more than one top-level condition."""
+        query = self.request.query
+        return query is not None and len(compiler.top_level_conditions(query)) > 1
+
+    @property
     def day(self) -> str:
         """Return the day (UTC) on which all effects arrived, empty for several days."""
         if self.entity != "effect" or self.columns:

@@ -123,7 +123,9 @@ def jump_to_id(request: MemberRequest) -> HttpResponse:
             {"text": text[: jump.LONGEST_ID], "unfit": bool(text)},
         )
     matches = jump.find_by_any_id(request.membership.project, text)
-    if len(matches.hits) == 1:
+    # A plain word can be a key and a word of many other rows: the person chooses.
+    is_word = text.isalpha() and not jump.is_id_shaped(text)
+    if len(matches.hits) == 1 and not is_word:
         return redirect(matches.hits[0].url)
     number = "".join(text.split())  # digits may be grouped
     if not matches.hits and jump.is_bare_number(number):

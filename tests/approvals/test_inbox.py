@@ -133,6 +133,8 @@ def test_expired_and_cancelled_requests_are_two_lists(
         later.setattr("approvals.inbox.inbox_queries.now_us", lambda: week)
         none = rita.page(reverse("inbox"), state="expired")
         assert "0 requests of the last 7 days (since" in " ".join(none.split())
+        assert "The list also has earlier requests." in none
+    assert "earlier requests" not in first
     swept.refresh_from_db()
     assert moment(swept.ended_at_us) in first  # dated by its end, like the others
     assert moment(past["decide_by_us"]) in second

@@ -195,7 +195,7 @@ def test_an_empty_search_offers_own_recent_and_popular_queries(
     # Below the empty box are also what people know at the start, each a link to its question.
     page = organization.client("viewer").get(reverse("search")).content.decode()
     for word, number in builtin_questions.STARTING_POINTS:
-        assert f'<a href="{reverse("questions")}#q{number}">{word}</a>' in page
+        assert f'<a href="{reverse("question", args=[number])}">{word}</a>' in page
     searched = organization.client("viewer").get(reverse("search"), {"q": shared})
     assert "What happened?" not in searched.content.decode()
     recent, popular = read_lists("viewer")

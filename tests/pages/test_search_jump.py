@@ -45,7 +45,6 @@ def test_the_box_accepts_any_id_and_opens_its_page(viewer: Client, sample: Sampl
         effect.id.hex,
         f"  {effect.id} ",
         REFERENCE,
-        "ok",
     ):
         assert goes_to(viewer, text) == effect_url
     for text in (session, session.id, session.key):
@@ -64,6 +63,11 @@ def test_the_box_accepts_any_id_and_opens_its_page(viewer: Client, sample: Sampl
 def test_an_ambiguous_name_offers_a_choice(
     viewer: Client, agent: Caller, sample: SampleIds
 ) -> None:
+    # A plain word that is a key may be a word of other effects as well.
+    page = viewer.get("/search/jump/", {"id": "ok"}).content.decode()
+    assert "1 result</span>" in page
+    assert f"/effects/{sample.effects['ok']}/" in page
+    assert '<a class="push" href="/search/?q=ok">Search for it as a word</a>' in page
     other = agent.plan("ok", "deploy-web/agent-1", arguments={"command": "git push origin again"})
     page = viewer.get("/search/jump/", {"id": "ok"}).content.decode()
     assert page.count("effect with this key") == 2

@@ -79,9 +79,11 @@ def test_each_question_is_a_page_of_its_answer(scenario: Scenario) -> None:
         number,
     ) in (
         builtin_questions.STARTING_POINTS
-    ):  # each starting point links to its question, also from incidents
-        link = f'<a href="/search/questions/#q{number}">{word}</a>'
+    ):  # each starting point runs its question, also from incidents
+        link = f'<a href="/search/questions/{number}/">{word}</a>'
         assert (link in begun, f'<li id="q{number}">' in begun) == (True, True), word
+        answer = client.get(f"/search/questions/{number}/")
+        assert answer.headers["Location"].startswith("/search/?q="), word
         assert link in client.get("/incidents/").content.decode()
     assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(urls)
 
