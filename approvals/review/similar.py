@@ -2,7 +2,7 @@
 
 Decisions on something else must neither reassure nor warn, so requests that share only tool and
 repository are listed without their outcome. Two requests that name no recipient do not have the
-same one.
+same one; two with the same arguments that name one do, and count there too.
 """
 
 from collections import Counter
@@ -91,8 +91,7 @@ def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisi
         degree = _similarity_degree(same, neighbour)
         if degree is not None:
             degrees[degree].append(neighbour)
-            continue
-        its = plans.get(neighbour.id)
+        its = own if degree is not None else plans.get(neighbour.id)
         kinds = (
             _find_shared_kinds(about, neighbour, its)
             if its is not None and its.kind == own.kind
@@ -100,7 +99,7 @@ def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisi
         )
         for kind in kinds:
             by_kind.setdefault(kind, []).append(neighbour)
-        if not kinds:
+        if not kinds and degree is None:
             result.others.append(neighbour)
     result.alike = [
         SimilarGates(words, gates[:MAX_SIMILAR])

@@ -71,6 +71,16 @@ def test_an_approval_of_the_same_file_is_no_denial(inbox: InboxScenario, rita: R
     assert "Same recipient: none" in text
 
 
+def test_the_same_arguments_have_the_same_recipient(inbox: InboxScenario, rita: Reviewer) -> None:
+    inbox.declare("mail.send", "reversible")
+    first = ask_mail(inbox, "s-1")
+    assert inbox.answer(first, "carol", "approve").refusal is None
+    text = read_words(rita, ask_mail(inbox, "s-2"))
+    assert f"Same arguments, no target named: {first} 1 approved" in text
+    assert f"Same recipient: {first} 1 approved" in text
+    assert "none" not in text.partition("Similar decisions")[2].partition("Before and after")[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
