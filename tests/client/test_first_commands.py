@@ -42,6 +42,7 @@ def test_the_curl_commands_wait_for_approval_and_then_act(
     token = a_project(server, project, rules)
     shell = subprocess.Popen(
         [*shell_command, show_curl_commands(server.url, token)],
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -59,9 +60,33 @@ def test_the_curl_commands_wait_for_approval_and_then_act(
             "from approvals.models import Gate\n"
             f"print(Gate.objects.get(status='pending', project__name='{project}').id)"
         ).strip()
+        assert f"waiting for approval: {server.url}/approvals/{gate}/\n" in printed
         rule(server, gate, f"{project}-pilot", "approve", "the address is right")
         rest, _ = shell.communicate(timeout=60)
     finally:
         shell.kill()
         shell.wait()
-    assert '"state":"acknowledged"' in rest
+    assert rest.splitlines() == [
+        "approved; acting now",
+        "dispatched: the permission is used",
+        "Good morning, Ada",
+        "acknowledged: ok",
+    ]
+
+
+def test_the_curl_commands_stop_at_a_denial(live_server_process: Server, tmp_path: Path) -> None:
+    server, project = live_server_process, "first-curl-denied"
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES.replace("outcome: require", "outcome: deny"))
+    token = a_project(server, project, rules)
+    done = subprocess.run(
+        ["bash", "-c", show_curl_commands(server.url, token)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert 'refused: {"id":' in done.stdout
+    assert "Good morning" not in done.stdout
