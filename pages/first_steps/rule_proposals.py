@@ -82,7 +82,7 @@ def _build(
         for name, value in conditions
     )
     text = (
-        "name: first\n"
+        "name: first-rule\n"
         "rules:\n"
         "  - id: ask\n"
         f"    title: {json.dumps(title[:200])}\n"

@@ -20,7 +20,7 @@ from pages.sample import sample_project
 
 HIDDEN_COOKIE: Final = "gatebook-first-steps"
 _PATH: Final = "/first-steps/"
-_FIRST_AGENT: Final = "first"
+_FIRST_AGENT: Final = "my-agent"
 _LIFETIME: Final = "30d"
 _YEAR_S: Final = 365 * 86_400
 

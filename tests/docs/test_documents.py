@@ -143,7 +143,7 @@ def test_the_quickstart_works_unchanged(live_server_process: Server, tmp_path: P
         "quickstart",
     )
     blocks = SHELL.findall(text)
-    rules = tmp_path / "first.yaml"
+    rules = tmp_path / "first-rule.yaml"
     rules.write_text(text.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
     live_server_process.run(
         f"""

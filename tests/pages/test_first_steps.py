@@ -32,6 +32,7 @@ def test_an_empty_project_goes_from_token_to_a_held_effect(organization: Organiz
     browser.post(reverse("first_token"))
     page = browser.get(PAGE).content.decode()
     (token,) = set(re.findall(r"gbk_[A-Za-z0-9_-]+", page))
+    assert re.search(r"This token of the agent <b>(<[^>]+>)?my-agent<", page)
     assert token not in browser.get(PAGE).content.decode()
     mark = re.search(r"first-steps/\?since=(\w+)", page)
     assert mark
@@ -53,7 +54,8 @@ def test_an_empty_project_goes_from_token_to_a_held_effect(organization: Organiz
         browser.post(reverse("first_rule"), form | {"shown_tool-1": "0"})
         assert not Activation.objects.filter(project=organization.project).exists()
         browser.post(reverse("first_rule"), form)
-        assert Activation.objects.get(project=organization.project).mode == "enforce"
+        activation = Activation.objects.get(project=organization.project)
+        assert (str(activation.policy_set), activation.mode) == ("first-rule@1", "enforce")
         assert plan(agent, "again") == "wait"
     gate = Gate.objects.get(project=organization.project)
     assert reverse("gate", args=[gate.id]) in browser.get(PAGE).content.decode()
