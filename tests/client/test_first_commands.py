@@ -1,9 +1,11 @@
-"""The curl commands of the first steps, run as they are shown, under a rule that holds them."""
+"""The commands of the first steps, run as they are shown, also under a rule that holds them."""
 
 import html
+import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -20,11 +22,11 @@ rules:
 """
 
 
-def show_curl_commands(url: str, token: str) -> str:
-    """Return the commands for curl as a person copies them from the page."""
+def show_commands(kind: str, url: str, token: str) -> str:
+    """Return the commands for a kind of agent as a person copies them from the page."""
     context = {"url": url, "token": token, "wheel": "gatebook_client-0-py3-none-any.whl"}
     page = render_to_string("pages/first_steps/_how_your_agent_runs.html", context)
-    match = re.search(r'aria-label="Commands for curl"\s*>(.*?)</pre>', page, re.DOTALL)
+    match = re.search(rf'aria-label="Commands for {kind}"\s*>(.*?)</pre>', page, re.DOTALL)
     assert match is not None
     return html.unescape(match[1])
 
@@ -41,7 +43,7 @@ def test_the_curl_commands_wait_for_approval_and_then_act(
     rules.write_text(RULES)
     token = a_project(server, project, rules)
     shell = subprocess.Popen(
-        [*shell_command, show_curl_commands(server.url, token)],
+        [*shell_command, show_commands("curl", server.url, token)],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -80,7 +82,7 @@ def test_the_curl_commands_stop_at_a_denial(live_server_process: Server, tmp_pat
     rules.write_text(RULES.replace("outcome: require", "outcome: deny"))
     token = a_project(server, project, rules)
     done = subprocess.run(
-        ["bash", "-c", show_curl_commands(server.url, token)],
+        ["bash", "-c", show_commands("curl", server.url, token)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -90,3 +92,22 @@ def test_the_curl_commands_stop_at_a_denial(live_server_process: Server, tmp_pat
     assert done.returncode == 1
     assert 'refused: {"id":' in done.stdout
     assert "Good morning" not in done.stdout
+
+
+def test_the_python_commands_act_once_and_print_no_key(
+    live_server_process: Server, tmp_path: Path
+) -> None:
+    server, project = live_server_process, "first-python"
+    server.manage("create_project", project, "--administrator", server.administrator)
+    commands = show_commands("Python", server.url, server.token("my-agent", "--project", project))
+    program = commands.partition("<<'END'\n")[2].partition("END\n")[0]
+    (token,) = set(re.findall(r"gbk_\S+", commands))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"GATEBOOK_URL": server.url, "GATEBOOK_TOKEN": token},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("Good morning, Ada\n", 0), done.stderr
