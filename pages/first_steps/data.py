@@ -15,6 +15,9 @@ from pages.first_steps.rule_proposals import RuleProposal, SeenCall, propose_rul
 SHOWN_EFFECTS: Final = 3
 MOST_TESTED: Final = 200  # effects of a dry run; an empty project has few
 TESTED_DAYS: Final = 14
+FIRST_AGENT: Final = "my-agent"
+# How to run an agent again, by the beginning of the session's key that the page's scripts choose.
+_COMMANDS: Final = {"python-": ".venv/bin/python my_agent.py", "curl-": "sh my-agent.sh"}
 
 
 @dataclass(slots=True)
@@ -49,6 +52,19 @@ class FirstSteps:
             self.gate and (self.gate.pk, self.gate.status),
         )
         return hashlib.sha256(repr(shown).encode()).hexdigest()[:16]
+
+    @property
+    def command(self) -> str:
+        """The command that runs the agent of the newest shown effect again; "" if it is unknown."""
+        if not self.effects:
+            return ""
+        newest = self.effects[-1]
+        if newest.session.labels.get("client") == "claude-code":
+            return "claude"
+        if newest.agent.name != FIRST_AGENT:
+            return ""
+        key = newest.session.key
+        return next((run for start, run in _COMMANDS.items() if key.startswith(start)), "")
 
     @property
     def effect_rows(self) -> list[tuple[Effect, str]]:

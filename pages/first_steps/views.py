@@ -20,7 +20,6 @@ from pages.sample import sample_project
 
 HIDDEN_COOKIE: Final = "gatebook-first-steps"
 _PATH: Final = "/first-steps/"
-_FIRST_AGENT: Final = "my-agent"
 _LIFETIME: Final = "30d"
 _YEAR_S: Final = 365 * 86_400
 
@@ -50,7 +49,7 @@ def build_steps_context(request: MemberRequest, steps: FirstSteps) -> dict[str, 
         "steps": steps,
         "proposals": proposals,
         "token": shown.get("secret", "") if shown.get("kind") == "first_token" else "",
-        "agent": shown.get("name", _FIRST_AGENT),
+        "agent": shown.get("name", data.FIRST_AGENT),
         "url": settings.GATEBOOK_URL,
         "wheel": client_wheel.build_client_wheel().file_name,
         "is_hidden": bool(request.COOKIES.get(HIDDEN_COOKIE)),
@@ -67,7 +66,7 @@ def issue_first_token(request: MemberRequest) -> HttpResponse:
         with transaction.atomic(durable=True):
             actor = people.ensure_pseudonym(request.user)
             # Without an owner every reviewer may approve for it, also the only one.
-            agent = agents.ensure_agent(request.membership.project, _FIRST_AGENT, actor=actor)
+            agent = agents.ensure_agent(request.membership.project, data.FIRST_AGENT, actor=actor)
             lifetime = tokens.parse_lifetime(_LIFETIME)
             token = tokens.issue_token(agent, scope="agent", expires_in=lifetime, actor=actor)
     except ChangeRefused as refusal:

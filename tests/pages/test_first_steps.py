@@ -8,10 +8,14 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from accounts.models import Agent, Project
 from approvals.models import Activation, Gate
 from approvals.policies.policies_yaml import parse_policies
+from ledger.models import Effect
 from pages.first_steps.client_wheel import build_client_wheel
+from pages.first_steps.data import FirstSteps
 from pages.first_steps.rule_proposals import SeenCall, propose_rules
+from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.pages.people import Organization
 from tests.pages.sample_data import connect_agent
@@ -20,10 +24,10 @@ pytestmark = pytest.mark.django_db
 PAGE = "/first-steps/"
 
 
-def plan(agent: Caller, key: str) -> str:
-    agent.post("/sessions", {"key": "first-1"}, key=f"open-{key}")
+def plan(agent: Caller, key: str, session: str = "first-1") -> str:
+    agent.post("/sessions", {"key": session}, key=f"open-{key}")
     mail = {"tool": "mail.send", "arguments": {"to": "ada@example.org", "subject": key}}
-    answer = agent.post("/effects", {"session": "first-1", "effect_key": key, **mail}, key=key)
+    answer = agent.post("/effects", {"session": session, "effect_key": key, **mail}, key=key)
     return str(answer.json()["answer"])
 
 
@@ -59,6 +63,46 @@ def test_an_empty_project_goes_from_token_to_a_held_effect(organization: Organiz
         assert plan(agent, "again") == "wait"
     gate = Gate.objects.get(project=organization.project)
     assert reverse("gate", args=[gate.id]) in browser.get(PAGE).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("session", "command"),
+    [
+        ("python-17.5", ".venv/bin/python my_agent.py"),
+        ("curl-17", "sh my-agent.sh"),
+        ("nightly", None),
+    ],
+)
+def test_after_the_rule_the_command_to_run_again_is_shown(
+    organization: Organization, session: str, command: str | None
+) -> None:
+    browser = organization.client("administrator")
+    browser.post(reverse("first_token"))
+    page = browser.get(PAGE).content.decode()
+    token = re.findall(r"gbk_[A-Za-z0-9_-]+", page)[0]
+    if command:
+        assert f"\n{command}</pre>" in page
+        start = session.partition("-")[0]
+        assert f'key=f"{start}-' in page or f"RUN={start}-" in page
+    with connect_agent(organization.agent) as agent:
+        agent.client.headers["Authorization"] = f"Bearer {token}"
+        assert plan(agent, "greet", session) == "proceed"
+    page = browser.get(PAGE).content.decode()
+    assert "Next, you run the agent once more" in page
+    digest = re.search(r'name="shown_tool-1" value="(\w+)"', page)
+    assert digest
+    browser.post(reverse("first_rule"), {"rule": "tool-1", "shown_tool-1": digest[1]})
+    page = browser.get(PAGE).content.decode()
+    assert "In the terminal of step 1, run the agent once more" in page
+    shown = re.search(r'aria-label="Command to run the agent again"\s*>(.*?)</pre>', page)
+    assert (shown and shown[1]) == command
+    assert "gbk_" not in page
+
+
+def test_claude_code_runs_again_by_its_name() -> None:
+    session = Session(key="0c6f", labels={"client": "claude-code"})
+    effect = Effect(tool="Write", session=session, agent=Agent(name="laptop"))
+    assert FirstSteps(Project(), None, [effect], None, None).command == "claude"
 
 
 def test_only_administrators_get_tokens_and_rules(organization: Organization) -> None:
