@@ -95,6 +95,11 @@ class AnswerTimes:
         return self.requested - self.approved - self.denied - self.expired - self.pending
 
     @property
+    def has_ended_requests(self) -> bool:
+        """Whether any request has ended; while all wait, a share says nothing."""
+        return self.requested > self.pending
+
+    @property
     def columns(self) -> list[AnswerColumn]:
         """The steps as they are drawn: the axis is at 40 px, the highest column 28 px."""
         highest = max([1, *(step.count for step in self.steps)])

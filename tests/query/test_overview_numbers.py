@@ -109,6 +109,20 @@ def test_every_figure_of_the_approvals_is_a_link(scenario: Scenario) -> None:
     assert not re.search(r"(?<!of )\b\d", re.sub(r"<[^>]+>|\s+", " ", linked))
 
 
+def test_no_share_is_shown_while_every_request_waits(inbox: InboxScenario) -> None:
+    first = inbox.gate(inbox.plan("e-1", tool="mail.send", arguments={"to": "ada"}))
+    client = inbox.organization.client("viewer")
+
+    def read_shares() -> list[tuple[str, str]]:
+        figures = read_board(client).partition('<dl class="figures">')[2].partition("</dl>")[0]
+        shown = " ".join(re.sub(r"<[^>]+>", " ", figures).split())
+        return re.findall(r"(?:Approved|Denied) (\S+(?: %)?) (\d+ of \d+)", shown)
+
+    assert read_shares() == [("—", "0 of 1"), ("—", "0 of 1")]
+    assert inbox.answer(first, "carol", "deny", "not this recipient").refusal is None
+    assert read_shares() == [("0 %", "0 of 1"), ("100 %", "1 of 1")]
+
+
 def test_the_overview_reads_and_polls_cheaply(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
