@@ -102,6 +102,11 @@ class LiveSessions:
     count: int
 
     @property
+    def is_cut(self) -> bool:
+        """Whether more sessions work than are shown."""
+        return self.count > len(self.rows)
+
+    @property
     def url(self) -> str:
         """The search for all of them."""
         return build_search_url(f"session seen_at:>={format_minute(self.since_us)} -is:ended")

@@ -41,6 +41,7 @@ from tests.visual.sample import PageAddress
 
 pytestmark = pytest.mark.django_db
 DAY_US = 86_400_000_000
+HEADER_PX = 40  # of one line
 FOOTER_PX = 46  # of two lines: the ages of all jobs, and the version
 
 
@@ -71,13 +72,14 @@ def check_crowded_overview_fits(
             "",
             [3, 9],
         )
-        return replace(load_live_sessions(project, now), rows=[row] * SHOWN)
+        return replace(load_live_sessions(project, now), rows=[row] * SHOWN, count=SHOWN + 1)
 
     with monkeypatch.context() as patched:
         patched.setattr(data, "load_faults", load_every_kind)
         patched.setattr(data, "load_live_sessions", load_full_list)
         board = read_board(client)
         assert board.count('class="live-ago"') == SHOWN
+        assert f"{SHOWN} shown" in board
         assert board.count('class="due') >= 5
         assert "3 more kinds" in board
         check_overview_fits(browser, client)
@@ -96,6 +98,10 @@ def check_overview_fits(browser: Browser, client: Client) -> None:
             "() => parseFloat(getComputedStyle(document.querySelector('main > .sheet'))"
             ".paddingBottom)"
         )
+        for header in page.locator(".block > header").all():
+            box = header.bounding_box()
+            assert box
+            assert box["height"] <= HEADER_PX, header.text_content()
     assert bottom + padding + FOOTER_PX <= 800
 
 

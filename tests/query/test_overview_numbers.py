@@ -16,6 +16,7 @@ from journal.models import Entry
 from ledger import violations
 from ledger.models import Effect
 from monitoring.effect_hours import count_effect_hours
+from sessions.models import Session
 from tests.api.api_client import new_key
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.plans import explained
@@ -121,6 +122,25 @@ def test_no_share_is_shown_while_every_request_waits(inbox: InboxScenario) -> No
     assert read_shares() == [("—", "0 of 1"), ("—", "0 of 1")]
     assert inbox.answer(first, "carol", "deny", "not this recipient").refusal is None
     assert read_shares() == [("0 %", "0 of 1"), ("100 %", "1 of 1")]
+
+
+def read_section(board: str, name: str) -> str:
+    section = board.partition(f'id="{name}"')[2].partition("</section>")[0]
+    return " ".join(re.sub(r"<[^>]+>", " ", section).replace("\xa0", " ").split())
+
+
+def test_working_sessions_are_as_old_in_the_table_and_are_counted(inbox: InboxScenario) -> None:
+    for number in range(4):
+        inbox.agent.session(f"live-{number}")
+    client, seen_us = inbox.organization.client("viewer"), now_us() - 5 * 60_000_000
+    Session.objects.update(seen_at_us=seen_us)
+    assert "4 shown" not in read_section(read_board(client), "live-sessions")
+    inbox.agent.session("live-4")
+    Session.objects.update(seen_at_us=seen_us)
+    for url in ("/", "/?view=table"):
+        shown = read_section(read_board(client, url), "live-sessions")
+        assert "Working now 5 last 30 min, 4 shown" in shown
+        assert shown.count("5 min ago") == 4
 
 
 def test_the_overview_reads_and_polls_cheaply(
