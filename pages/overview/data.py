@@ -37,6 +37,11 @@ class Overview:
     is_empty: bool
 
     @property
+    def has_failed(self) -> bool:
+        """Whether an effect of today failed: no problem by itself, its agent knows of it."""
+        return self.day.sum_of_state("failed") > 0
+
+    @property
     def chart(self) -> DayChart:
         """The picture of today."""
         return draw_day(self.day)

@@ -143,6 +143,21 @@ def test_working_sessions_are_as_old_in_the_table_and_are_counted(inbox: InboxSc
         assert shown.count("5 min ago") == 4
 
 
+def test_failed_calls_next_to_nothing_wrong_are_explained(inbox: InboxScenario) -> None:
+    client, words = inbox.organization.client("viewer"), "Failed calls that their agents reported"
+    item = {"session": inbox.agent.session("s-1")["id"], "effect_key": "test"}
+    plan = {"kind": "effect.planned", "tool": "file.read", "arguments": {"path": "a"}}
+    inbox.agent.report([{"id": new_key(), **item, **plan}])
+    assert words not in read_board(client)
+    for fact in (
+        {"kind": "effect.dispatched"},
+        {"kind": "effect.acknowledged", "outcome": "error"},
+    ):
+        inbox.agent.report([{"id": new_key(), **item, **fact}])
+    wrong = read_section(read_board(client), "wrong")
+    assert f"Nothing is wrong. {words} are not counted. Last checked" in wrong
+
+
 def test_the_overview_reads_and_polls_cheaply(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
