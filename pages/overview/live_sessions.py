@@ -1,16 +1,17 @@
 """Who works now: sessions seen in the last 30 minutes that have not ended, with their acts.
 
-One query: the newest sessions, their effects by minute, and what they wait for.
+One query: the newest sessions, their effects by minute, and what they wait for. Without any, it
+returns the session of today that ended last.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from db import raw_sql
 from display.urls_of_rows import build_search_url
 from monitoring.effect_hours import COUNTED_POSITION, HOUR_US, IS_OF_A_RANGE
-from pages.overview.day_counts import format_minute
+from pages.overview.day_counts import DAY_US, format_minute
 from sessions.models import ENDED
 
 MINUTE_US: Final = 60_000_000
@@ -45,7 +46,16 @@ SELECT live.id, live.opened_position, live.title, live.key, live.status, live.wa
 FROM live JOIN facts ON facts.id = live.id JOIN accounts_agent agent ON agent.id = live.agent_id
 LEFT JOIN ledger_effect e ON e.session_id = live.id AND e.opened_position = facts.last
 LEFT JOIN beats ON beats.session_id = live.id
-ORDER BY live.seen_at_us DESC, live.opened_position DESC, beats.minute
+UNION ALL
+SELECT ended.id, ended.opened_position, '', '', '', '', ended.seen_at_us, 0, ended.id, '', 0,
+  '', '', NULL
+FROM (
+  SELECT s.id, s.opened_position, s.seen_at_us FROM agent_sessions_session s
+  WHERE NOT EXISTS (SELECT 1 FROM live) AND s.project_id = %s AND s.seen_at_us >= %s
+    AND s.status IN ({_ENDED})
+  ORDER BY s.seen_at_us DESC, s.opened_position DESC LIMIT 1
+) AS ended
+ORDER BY 7 DESC, 2 DESC, 14
 """
 
 
@@ -93,6 +103,13 @@ class LiveSession:
         return "is-dispatched", "running", "running"
 
 
+class EndedSession(NamedTuple):
+    """A session that has ended, and when, by the server's clock."""
+
+    id: UUID
+    ended_us: int
+
+
 @dataclass(slots=True)
 class LiveSessions:
     """The newest live sessions, and the number of all with the search that counts them."""
@@ -100,6 +117,7 @@ class LiveSessions:
     since_us: int
     rows: list[LiveSession]
     count: int
+    last_ended: EndedSession | None = None  # today, if no session is live
 
     @property
     def is_cut(self) -> bool:
@@ -117,11 +135,14 @@ def load_live_sessions(project: UUID, now: int) -> LiveSessions:
     since = now - now % MINUTE_US - MINUTES * MINUTE_US
     identity = raw_sql.vendor_id(project)
     parameters = [identity, since, since, identity, since - since % HOUR_US, now]
+    parameters += [identity, now - now % DAY_US]
     sessions: dict[Any, LiveSession] = {}
     count = 0
     for row in raw_sql.fetch_rows(_SQL, parameters):
         (raw_id, position, title, key, status, waiting_on, seen_us, count, agent_id) = row[:9]
         agent, waits, last, last_state, minute = row[9:]
+        if not count:
+            return LiveSessions(since, [], 0, EndedSession(raw_sql.read_uuid(raw_id), seen_us))
         live = sessions.setdefault(
             raw_id,
             LiveSession(

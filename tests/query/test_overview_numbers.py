@@ -143,6 +143,22 @@ def test_working_sessions_are_as_old_in_the_table_and_are_counted(inbox: InboxSc
         assert shown.count("5 min ago") == 4
 
 
+def test_the_session_that_ended_last_is_named_if_none_works(inbox: InboxScenario) -> None:
+    client = inbox.organization.client("reviewer")
+    assert "The last session" not in read_board(client)
+    ended = [inbox.agent.session(key)["id"] for key in ("first", "last")]
+    inbox.agent.plan("e-1", "first", tool="mail.send", arguments={"to": "ada"})
+    assert "The last session" not in read_board(client)
+    for session in ended:
+        answer = inbox.agent.post(f"/sessions/{session}/end", {"status": "completed"})
+        assert answer.status_code == 200, answer.text
+    board = read_board(client)
+    assert re.search(r"The last session ended \d+ s ago\.", read_section(board, "live-sessions"))
+    assert f'<a href="/sessions/{ended[1]}/">The last session</a>' in board
+    Session.objects.update(seen_at_us=now_us() - 2 * 86_400_000_000)
+    assert "The last session" not in read_board(client)
+
+
 def test_failed_calls_next_to_nothing_wrong_are_explained(inbox: InboxScenario) -> None:
     client, words = inbox.organization.client("viewer"), "Failed calls that their agents reported"
     item = {"session": inbox.agent.session("s-1")["id"], "effect_key": "test"}
