@@ -165,6 +165,11 @@ class SearchPage:
         ]
 
     @property
+    def cell_columns(self) -> list[Column]:
+        """Return the chosen columns without the handle, which begins each row anyway."""
+        return [column for column in self.columns if column.name != self.entity]
+
+    @property
     def column_names(self) -> str:
         """Return the names of the chosen columns, as links name them."""
         return ",".join(column.name for column in self.columns)

@@ -53,12 +53,12 @@ def chosen_cells(page: SearchPage) -> SafeString:
     assert page.results is not None  # noqa: S101 - rendered only with results
     reader, asof = page.results.reader, page.asof
     link = urls_of_rows.URL_OF_ROW[page.entity]
-    labels = [_label_attribute(column.label) for column in page.columns]
+    labels = [_label_attribute(column.label) for column in page.cell_columns]
     rows = []
     for row in page.rows:
         cells = [
             _chosen_cell(page.entity, column, label, column.value(row, reader))
-            for column, label in zip(page.columns, labels, strict=True)
+            for column, label in zip(page.cell_columns, labels, strict=True)
         ]
         head = format_markup(
             '<th role=rowheader scope=row><a class=handle href="{}">{}</a>',

@@ -1,5 +1,6 @@
 """The search page helps to write a query: builder, dates, columns, explanation, mended queries."""
 
+import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -120,6 +121,9 @@ def test_the_page_explains_mends_and_shows_columns(
     assert "data-label=Ran>" in shown
     assert "Arguments" not in shown.partition("is-chosen")[2].partition("</table>")[0]
     assert "is-dense" in shown
+    both = page("effect", cols="effect,tool").partition("is-chosen")[2].partition("</table>")[0]
+    heads = re.findall(r'scope="col"[^>]*>([^<]+)<', both)
+    assert heads == ["Effect", "Tool"]  # the handle begins each row, chosen or not
     assert "tool:mail.send&amp;" not in page("effect")  # links keep no view that is not chosen
     person = ensure_pseudonym(organization.members["viewer"].user)
     landing = page("")
