@@ -442,7 +442,7 @@
   const listedUrl = (url) => {
     const address = new URL(url, location.href), here = new URLSearchParams(location.search);
     address.searchParams.set("from", "list");
-    ["state", "risk", "repo"].filter((name) => here.get(name))
+    ["queue", "state", "risk", "repo", "tool", "rule", "after"].filter((name) => here.get(name))
       .forEach((name) => address.searchParams.set(name, here.get(name)));
     return address;
   };

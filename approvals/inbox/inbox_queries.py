@@ -6,7 +6,7 @@ first (put_dangers_first).
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
@@ -51,6 +51,24 @@ INBOX_PAGE_SIZE: Final = 50
 MAX_BATCH: Final = 25
 _MAX_VIOLATIONS: Final = 5  # that a page names
 WINDOW_US: Final = 7 * 24 * 3600 * 1_000_000
+
+
+class ListFilters(NamedTuple):
+    """Which list a page shows: the parameters of its URL; `after` is the key of its page."""
+
+    state: str = ""
+    risk: str = ""
+    repo: str = ""
+    tool: str = ""
+    rule: str = ""
+    after: str = ""
+
+
+class NextRequest(NamedTuple):
+    """The request that follows an answered one, and the key of the page that lists it."""
+
+    gate: UUID
+    after: str
 
 
 @dataclass(slots=True)
@@ -134,30 +152,11 @@ def count_undecided_of_week(project: Project, state: str) -> UndecidedOfWeek:
     return UndecidedOfWeek(sum(counts), since)
 
 
-def load_inbox_page(
-    membership: Membership,
-    state: str,
-    *,
-    risk: str = "",
-    repository: str = "",
-    tool: str = "",
-    rule: str = "",
-    after: str = "",
-) -> InboxPage:
-    """Load a page of one list; `after` is `further` of the previous page.
-
-    An invalid key starts at the first page.
-    """
-    rows = Gate.objects.filter(project=membership.project)
-    if risk:
-        rows = rows.filter(risk=risk)
-    if repository:
-        rows = rows.filter(repository_name=repository)
-    if tool:
-        rows = rows.filter(tool=tool)
-    if rule:
-        rows = rows.filter(rule=rule)
-    if state == "pending" and not (risk or repository or tool or rule or after):
+def load_inbox_page(membership: Membership, filters: ListFilters) -> InboxPage:
+    """Load a page of one list. An invalid key starts at the first page."""
+    state, *narrowed, after = filters
+    rows = _filter_gates(membership.project, filters)
+    if state == "pending" and not (any(narrowed) or after):
         gate_ids, further = _cut_page(
             raw_sql.fetch_rows(
                 _FIRST_PAGE_SQL,
@@ -175,23 +174,83 @@ def load_inbox_page(
     return InboxPage(load_inbox_rows(gate_ids), further)
 
 
-def find_next_gate(membership: Membership, gate: Gate) -> UUID | None:
-    """Return the request after `gate` of those that wait for a person; None at the end.
+def _filter_gates(project: Project, filters: ListFilters) -> "QuerySet[Gate]":
+    columns = {
+        "risk": filters.risk,
+        "repository_name": filters.repo,
+        "tool": filters.tool,
+        "rule": filters.rule,
+    }
+    narrowed = {name: value for name, value in columns.items() if value}
+    return Gate.objects.filter(project=project, **narrowed)
 
-    The order is that of their list: by reversibility, deadline and position, whatever has a danger.
+
+def find_next_gate(membership: Membership, gate: Gate, filters: ListFilters) -> NextRequest | None:
+    """Return the request below `gate` in its list that waits for a person, in the order shown.
+
+    After the last row the list begins again. None if no other request of the list waits for them.
     """
-    rows = Gate.objects.filter(project=membership.project)
-    after = f"{REVERSIBILITY_RANKS[gate.reversibility]}-{gate.decide_by_us}-{gate.opened_position}"
-    gate_ids, _ = _pending_page(rows, membership, after, for_member=True)
-    return gate_ids[0] if gate_ids else None
+    if not has_role(membership, "reviewer"):
+        return None
+    if filters.state != "mine":  # votes are given in a list of pending requests only
+        filters = filters._replace(state="pending")
+    shown, further = _list_page_gates(membership, filters)
+    waiting = _find_waiting(membership, filters, shown) - {gate.id}
+    at = shown.index(gate.id) if gate.id in shown else -1
+    below = next((gate_id for gate_id in shown[at + 1 :] if gate_id in waiting), None)
+    if below is not None:
+        return NextRequest(below, filters.after)
+    beyond = _find_first_beyond(membership, gate, filters, further) if further else None
+    if beyond is not None:
+        return beyond
+    if filters.after:
+        return _find_first_beyond(membership, gate, filters, "")
+    above = next((gate_id for gate_id in shown if gate_id in waiting), None)
+    return NextRequest(above, "") if above is not None else None
 
 
-def find_first_gate(membership: Membership) -> UUID | None:
-    """Return the first request that waits for a person."""
-    gate_ids, _ = _pending_page(
-        Gate.objects.filter(project=membership.project), membership, "", for_member=True
-    )
-    return gate_ids[0] if gate_ids else None
+def _find_first_beyond(
+    membership: Membership, gate: Gate, filters: ListFilters, after: str
+) -> NextRequest | None:
+    """Return what waits for a person first on the pages behind key `after`, except `gate`.
+
+    Pages on which nothing waits for them are skipped: the page then begins with the request.
+    """
+    rows = _filter_gates(membership.project, filters)
+    theirs, _ = _pending_page(rows.exclude(id=gate.id), membership, after, for_member=True)
+    if not theirs:
+        return None
+    listed, _ = _pending_page(rows, membership, after, for_member=filters.state == "mine")
+    if theirs[0] not in listed:
+        first = Gate.objects.get(id=theirs[0])
+        rank, position = REVERSIBILITY_RANKS[first.reversibility], first.opened_position
+        after = f"{rank}-{first.decide_by_us}-{position - 1}"
+    shown, _ = _list_page_gates(membership, filters._replace(after=after))
+    waiting = _find_waiting(membership, filters, shown) - {gate.id}
+    return next((NextRequest(gate_id, after) for gate_id in shown if gate_id in waiting), None)
+
+
+def _list_page_gates(membership: Membership, filters: ListFilters) -> tuple[list[UUID], str]:
+    """Return the requests of a page of a list in the order shown, and the next page's key."""
+    page = load_inbox_page(membership, filters)
+    rows = arrange_rows(page.rows)
+    return [each.gate.id for row in rows for each in (row, *row.like)], page.further
+
+
+def _find_waiting(
+    membership: Membership, filters: ListFilters, listed: Sequence[UUID]
+) -> set[UUID]:
+    """Return which of the listed requests wait for a person. At most five queries."""
+    if filters.state == "mine":
+        return set(listed)
+    waiting = Gate.objects.filter(id__in=listed, status="pending", decide_by_us__gte=now_us())
+    theirs = _filter_for_member(waiting, waiting, membership)
+    return set(theirs.values_list("id", flat=True))
+
+
+def arrange_rows(rows: Iterable[InboxRow]) -> list[InboxRow]:
+    """Return the rows of a page of pending requests as the list shows them."""
+    return put_dangers_first(group_rows(rows))
 
 
 def group_rows(rows: Iterable[InboxRow]) -> list[InboxRow]:

@@ -12,13 +12,13 @@ from django.http import HttpRequest, QueryDict
 from django.urls import reverse
 
 from accounts.access import MemberRequest
-from approvals.gates.statuses import US
+from approvals.gates.statuses import RISKS, US
+from approvals.inbox.inbox_queries import ListFilters
 from approvals.models import Gate
 from approvals.review import form_token
 from approvals.review.card import Card
 from approvals.review.form_token import TICK_NAMES, VOTE_FORM
 
-FILTER_NAMES: Final = ("state", "risk", "repo")
 # Where a form was opened: in the pane next to the list, or on a page that the list led to.
 FROM_PANE: Final = "inbox"
 FROM_LIST: Final = "list"
@@ -73,7 +73,7 @@ def find_origin(request: HttpRequest, *, in_pane: bool) -> str:
 
 def read_list_filters(request: HttpRequest) -> str:
     """Return the filters of the list that a form was opened from, as a query string."""
-    return parse_filters(request.POST.get("list", "") or _find_page_query(request))
+    return format_filters(parse_filters(request.POST.get("list", "") or _find_page_query(request)))
 
 
 def _find_page_query(request: HttpRequest) -> str:
@@ -86,7 +86,7 @@ def _find_page_query(request: HttpRequest) -> str:
 
 def build_form_url(gate: UUID, origin: str, filters: str) -> str:
     """Return the URL of a gate form, where it was opened: in the pane, or on a page."""
-    query = parse_filters(filters)
+    query = format_filters(parse_filters(filters))
     query = f"{query}&" if query else ""
     if origin == FROM_PANE:
         return f"{reverse('inbox')}?{query}open={gate}"
@@ -94,8 +94,20 @@ def build_form_url(gate: UUID, origin: str, filters: str) -> str:
     return f"{page}?{query}from={FROM_LIST}" if origin == FROM_LIST else page
 
 
-def parse_filters(query: str) -> str:
-    """Return only the filters of a query string from a request."""
-    params = QueryDict(query[:1000])
-    pairs = [(name, params.get(name, "").replace("\0", "")[:200]) for name in FILTER_NAMES]
-    return urlencode([(name, value) for name, value in pairs if value])
+def parse_filters(query: str) -> ListFilters:
+    """Return the list that a query string from a request names."""
+    return read_filters(QueryDict(query[:1000]))
+
+
+def read_filters(params: QueryDict) -> ListFilters:
+    """Return the list that the parameters of a request name; an unknown risk is left out."""
+    names = ListFilters._fields
+    filters = ListFilters(*(params.get(name, "").replace("\0", "")[:200] for name in names))
+    if params.get("queue") == "me":
+        filters = filters._replace(state="mine")
+    return filters if filters.risk in RISKS else filters._replace(risk="")
+
+
+def format_filters(filters: ListFilters) -> str:
+    """Return the query string of a list."""
+    return urlencode([(name, value) for name, value in filters._asdict().items() if value])

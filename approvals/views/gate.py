@@ -134,10 +134,14 @@ def gate_context(
     own_vote = next((cast for cast in votes if cast.vote.user_id == request.user.pk), None)
     draft = drafts.load_initial_values(request, gate, shown)
     origin = drafts.find_origin(request, in_pane=in_pane)
+    list_filters = drafts.read_list_filters(request) if origin else ""
     now = now_us()
     approvals = sum(cast.vote.answer == "approve" and not cast.uncounted for cast in votes)
     may_rule = has_role(request.membership, "reviewer")
     undecided = gate.status == "pending" and own_vote is None
+    next_gate, next_url = (
+        (None, "") if in_pane or undecided else _find_next_gate(request, gate, origin, list_filters)
+    )
     outside = warnings.find_outside_hours({gate.id: (gate.policy_set_id, gate.requested_at_us)})
     checked = build_checked_request(gate, gate.effect, plan)
     checks = run_checks.check_requests(gate.project_id, [checked]).get(gate.id, ())
@@ -170,8 +174,9 @@ def gate_context(
         "draft_at": draft.stored_at,
         "ticked": draft.ticked,
         "origin": origin,
-        "list_filters": drafts.read_list_filters(request) if origin else "",
-        "next_gate": None if in_pane or undecided else _next_gate(request, gate),
+        "list_filters": list_filters,
+        "next_gate": next_gate,
+        "next_url": next_url,
         "longest": _longest_argument(shown),
         "has_full_changes": bool(shown.changes.files or shown.changes.commits or shown.attached),
         "path_difference": compare_commit_paths(
@@ -273,12 +278,18 @@ def _same_calls(gate: Gate) -> list[same_calls.SameCallLink]:
     return [link for link in links if link.earlier]
 
 
-def _next_gate(request: MemberRequest, gate: Gate) -> Gate | None:
-    """Return the next request for this person after an answered one, or the first."""
-    gate_id = inbox_queries.find_next_gate(
-        request.membership, gate
-    ) or inbox_queries.find_first_gate(request.membership)
-    return Gate.objects.filter(id=gate_id).first() if gate_id is not None else None
+def _find_next_gate(
+    request: MemberRequest, gate: Gate, origin: str, filters: str
+) -> tuple[Gate | None, str]:
+    """Return the next request of the list for this person, and the URL of its page."""
+    following = inbox_queries.find_next_gate(
+        request.membership, gate, drafts.parse_filters(filters)
+    )
+    if following is None:
+        return None, ""
+    shown_page = drafts.parse_filters(filters)._replace(after=following.after)
+    url = drafts.build_form_url(following.gate, origin, drafts.format_filters(shown_page))
+    return Gate.objects.filter(id=following.gate).first(), url
 
 
 def _longest_argument(shown: card.Card) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The inbox. A GET records access.viewed and writes nothing else."""
 
 from typing import Any, Final
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import Http404, HttpResponse
@@ -16,6 +15,7 @@ from approvals import exemptions, stop_rows
 from approvals.gates.statuses import RISKS
 from approvals.inbox import inbox_queries, kept_selection
 from approvals.models import Gate
+from approvals.views import drafts
 from approvals.views.gate import gate_context, load_gate_of_request
 from approvals.waiting_times import WaitDistribution, load_waiting_times
 from db.clock import now_us
@@ -29,13 +29,9 @@ from db.whole_days import build_period
 def inbox_page(request: MemberRequest) -> HttpResponse:
     """Show a list of requests and the opened one; for a poll the news or 204."""
     project = request.membership.project
-    params = {
-        name: request.GET.get(name, "").replace("\0", "")[:200]
-        for name in ("state", "risk", "repo", "tool", "rule")
-    }
-    if request.GET.get("queue") == "me":
-        params["state"] = "mine"
-    state = params["state"] if params["state"] in inbox_queries.LISTS else "pending"
+    filters = drafts.read_filters(request.GET)
+    state = filters.state if filters.state in inbox_queries.LISTS else "pending"
+    first_page = filters._replace(after="")
     if request.headers.get("HX-Request") == "true" and "since" in request.GET:
         arrived = inbox_queries.find_new_requests(project, request.GET["since"])
         if arrived is None:
@@ -44,35 +40,26 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
             "arrived": arrived[0],
             "waiting": arrived[1],
             "since": request.GET["since"],
-            "list_query": _list_query(params),
+            "list_query": drafts.format_filters(first_page),
         }
         return render(request, "approvals/inbox/_new_requests.html", context)
-    risk = params["risk"] if params["risk"] in RISKS else ""
     # Read before the rows: a request that arrives in between is announced, never missed.
     waiting = inbox_queries.parse_pending_mark(load_project_status(request).waits)
-    listed = inbox_queries.load_inbox_page(
-        request.membership,
-        state,
-        risk=risk,
-        repository=params["repo"],
-        tool=params["tool"],
-        rule=params["rule"],
-        after=request.GET.get("after", ""),
-    )
+    listed = inbox_queries.load_inbox_page(request.membership, filters._replace(state=state))
     rows = listed.rows
     if state in ("pending", "mine"):
-        rows = inbox_queries.put_dangers_first(inbox_queries.group_rows(rows))
+        rows = inbox_queries.arrange_rows(rows)
     opened = _opened_gate(request)
     observes = load_project_status(request).mode != "enforce"
     context = {
         "state": state,
         "is_open_chosen": "open" in request.GET,  # the script then opens no request by itself
-        "risk": risk,
+        "risk": filters.risk,
         "risks": RISKS,
-        "repo": params["repo"],
-        "tool": params["tool"],
-        "rule": params["rule"],
-        "waits": load_decision_waits(project, params["tool"], params["rule"])
+        "repo": filters.repo,
+        "tool": filters.tool,
+        "rule": filters.rule,
+        "waits": load_decision_waits(project, filters.tool, filters.rule)
         if state == "decided"
         else None,
         "repositories": _REPOSITORIES.rows(project=project.id),
@@ -80,11 +67,11 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "can_batch": any(entry.groups for row in rows for entry in (row, *row.like)),
         "kept_ticks": kept_selection.mark_ticked_rows(request, rows),
         "further": listed.further,
-        "after": request.GET.get("after", ""),
+        "after": filters.after,
         "waiting": waiting,
         "since": str(waiting),
         "polls": state in ("pending", "mine") and request.GET.get("live") != "off",
-        "list_query": _list_query(params | {"state": state}),
+        "list_query": drafts.format_filters(first_page._replace(state=state)),
         "undecided": inbox_queries.count_undecided_of_week(project, state)
         if state in inbox_queries.UNDECIDED_LISTS
         else None,
@@ -138,7 +125,3 @@ def _opened_gate(request: MemberRequest) -> Gate | None:
         return load_gate_of_request(request, UUID(request.GET.get("open", "")))
     except (ValueError, Http404):
         return None
-
-
-def _list_query(params: dict[str, str]) -> str:
-    return urlencode([(name, value) for name, value in params.items() if value])

@@ -23,6 +23,7 @@ from approvals.confirmation import GivenProof
 from approvals.gates import gates
 from approvals.gates.statuses import UNDO_S, VOTE_ANSWERS
 from approvals.inbox import inbox_queries
+from approvals.inbox.inbox_queries import ListFilters, NextRequest
 from approvals.models import Gate
 from approvals.policies import policy_evaluation
 from approvals.policies.engine import Requirement
@@ -387,7 +388,8 @@ def _record_vote(
     gate, draft, shown, step_up = context.gate, context.draft, context.shown, context.step_up
     if shown is None:
         return render_refusal(request, gate.id, STALE_VOTE_FORM, reason=draft["reason"])
-    next_gate = inbox_queries.find_next_gate(request.membership, gate)
+    filters = drafts.parse_filters(draft["list"])
+    following = inbox_queries.find_next_gate(request.membership, gate, filters)
     outcome = run_vote(
         lambda: votes.cast_vote(
             gate,
@@ -414,11 +416,15 @@ def _record_vote(
         return render_refusal(
             request, gate.id, outcome.refusal, reason=draft["reason"], differences=differences
         )
-    return redirect_to_next_gate(request, context, outcome, next_gate)
+    return redirect_to_next_gate(request, context, outcome, filters, following)
 
 
 def redirect_to_next_gate(
-    request: MemberRequest, context: DraftContext, outcome: VoteResult, next_gate: UUID | None
+    request: MemberRequest,
+    context: DraftContext,
+    outcome: VoteResult,
+    filters: ListFilters,
+    following: NextRequest | None,
 ) -> HttpResponse:
     """Report the recorded vote, and go to the next request of the list or back to the gate."""
     gate, draft = context.gate, context.draft
@@ -433,9 +439,9 @@ def redirect_to_next_gate(
     # The first one; its `count` is of all that wait for this person.
     left = inbox_queries.load_first_requests(request.membership, 1, for_member=True)
     is_listed = draft["from"] in (drafts.FROM_PANE, drafts.FROM_LIST)
-    if not is_listed:  # opened by a link: the queue goes on from its start
-        next_gate = next_gate or next(iter(left.gates), None)
-    list_url = f"{_list_url(draft['list'])}open=none"
+    shown_page = filters._replace(after=following.after if following is not None else "")
+    query = drafts.format_filters(shown_page)
+    list_url = f"{reverse('inbox')}?{query}&open=none" if query else f"{reverse('inbox')}?open=none"
     after = {
         "gate": gate,
         "can_undo": draft["answer"] in ("approve", "deny"),
@@ -445,9 +451,9 @@ def redirect_to_next_gate(
     }
     message += render_to_string("approvals/vote/_after.html", after, request)
     messages.success(request, message)
-    if next_gate is not None:
+    if following is not None:
         origin = draft["from"] if is_listed else drafts.FROM_LIST
-        return redirect(drafts.build_form_url(next_gate, origin, draft["list"]))
+        return redirect(drafts.build_form_url(following.gate, origin, query))
     return redirect(list_url) if is_listed else redirect("gate", gate=gate.id)
 
 
@@ -457,9 +463,3 @@ def _status_label(outcome: VoteResult) -> str:
     if outcome.gate.status == "approved":  # the agent may use it while this is read
         return "approved"
     return labels.STATUS_LABELS[outcome.gate.status][0]
-
-
-def _list_url(filters: str) -> str:
-    """Return the URL of an answer's list, ready for one more parameter."""
-    query = drafts.parse_filters(filters)
-    return f"{reverse('inbox')}?{query}&" if query else f"{reverse('inbox')}?"

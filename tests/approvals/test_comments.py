@@ -9,6 +9,7 @@ from django.db import transaction
 from django.urls import reverse
 
 from approvals.inbox import inbox_queries
+from approvals.inbox.inbox_queries import ListFilters
 from approvals.models import Addressee, Gate
 from db.clock import now_us
 from journal import erasures
@@ -32,7 +33,7 @@ def send(person: Reviewer, name: str, gate: Gate, **fields: str) -> str:
 
 def queue_of(inbox: InboxScenario, name: str) -> list[Any]:
     """The requests that wait for a person, in their order."""
-    page = inbox_queries.load_inbox_page(inbox.person(name), "mine")
+    page = inbox_queries.load_inbox_page(inbox.person(name), ListFilters("mine"))
     return [row.gate.id for row in page.rows]
 
 

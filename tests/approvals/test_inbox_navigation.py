@@ -3,8 +3,11 @@ next request."""
 
 import re
 
+import pytest
 from django.urls import reverse
 
+from approvals.gates import comments
+from approvals.labels import REVERSIBILITY_RANKS
 from approvals.models import Gate, Vote
 from ledger import stops
 from ledger.models import Tool
@@ -79,35 +82,99 @@ def test_an_answer_in_the_pane_opens_the_next_and_keeps_the_list(
     assert f'Your answer on <a href="{url_of(two)}">{two}</a> is recorded as entry' in page
     assert re.search(rf'aria-current="true">(?:(?!</li>).)*{url_of(three)}', page, re.S)
     last = rita.answer(three, **{"from": "inbox"})
-    assert last["Location"] == f"{reverse('inbox')}?open=none"  # never from the end to the top
-    page = rita.page(last["Location"])
-    assert "data-no-auto-open" in page
-    assert url_of(first) in page
+    assert last["Location"] == f"{reverse('inbox')}?open={first.id}"  # the list begins again
     extended = rita.client.post(
         reverse("gate_extend", args=[first.id]), {"from": "inbox", "list": "risk=low"}
     )
     assert extended["Location"] == f"{reverse('inbox')}?risk=low&open={first.id}"
+    end = rita.answer(first, **{"from": "inbox"})
+    assert end["Location"] == f"{reverse('inbox')}?open=none"
+    assert "data-no-auto-open" in rita.page(end["Location"])
 
 
 def test_an_answer_on_a_page_of_the_list_opens_the_page_of_the_next(
     inbox: InboxScenario, rita: Reviewer
 ) -> None:
     gate, after, last = plan_requests(inbox, 3)
-    page = rita.page(f"{url_of(gate)}?risk=low&from=list")
+    page = rita.page(f"{url_of(gate)}?risk=medium&from=list")
     assert '<input type="hidden" name="from" value="list">' in page
-    assert '<input type="hidden" name="list" value="risk=low">' in page
-    sent = {"from": "list", "list": "risk=low"}
+    assert '<input type="hidden" name="list" value="risk=medium">' in page
+    sent = {"from": "list", "list": "risk=medium"}
     extended = rita.client.post(reverse("gate_extend", args=[last.id]), sent)
-    assert extended["Location"] == f"{url_of(last)}?risk=low&from=list"
+    assert extended["Location"] == f"{url_of(last)}?risk=medium&from=list"
     refused = rita.answer(gate, seen="stale", **sent)
     assert refused.status_code == 409
     assert '<input type="hidden" name="from" value="list">' in refused.content.decode()
-    assert rita.answer(gate, **sent)["Location"] == f"{url_of(after)}?risk=low&from=list"
-    page = rita.page(f"{url_of(after)}?risk=low&from=list")
+    assert rita.answer(gate, **sent)["Location"] == f"{url_of(after)}?risk=medium&from=list"
+    page = rita.page(f"{url_of(after)}?risk=medium&from=list")
     assert f'Your answer on <a href="{url_of(gate)}">{gate}</a> is recorded as entry' in page
-    assert rita.answer(last, **sent)["Location"] == f"{reverse('inbox')}?risk=low&open=none"
+    assert rita.answer(last, **sent)["Location"] == f"{url_of(after)}?risk=medium&from=list"
+    assert rita.answer(after, **sent)["Location"] == f"{reverse('inbox')}?risk=medium&open=none"
     assert 'name="from"' not in rita.page(url_of(gate))
     assert 'name="from" value="x"' not in rita.page(f"{url_of(gate)}?from=x")
+
+
+def read_shown(rita: Reviewer, **query: str) -> list[str]:
+    """The links of the list, in the order shown, also of folded requests."""
+    return re.findall(r'<h3><a href="([^"]+)"', rita.page(reverse("inbox"), **query))
+
+
+def test_next_is_the_next_row_of_the_list_that_is_shown(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.declare("close", "reversible")
+    usual = [
+        inbox.gate(inbox.plan(f"v-{n}", tool="close", arguments={"environment": "staging", "n": n}))
+        for n in range(6)
+    ]
+    odd = inbox.gate(
+        inbox.plan("v-9", tool="close", arguments={"environment": "production", "n": 9})
+    )
+    final = inbox.gate(inbox.plan("d-1", tool="undeclared", arguments={"n": 1}))
+    by_url = {url_of(gate): gate for gate in (*usual, odd, final)}
+    shown = read_shown(rita, state="pending")
+    assert set(shown) == set(by_url)
+    assert shown.index(url_of(odd)) < shown.index(url_of(usual[0]))  # not by deadline
+    url = shown[3]  # an answer may change the order, as a denial does
+    while len(shown := read_shown(rita, state="pending")) > 1:
+        sent = {"from": "list", "list": "state=pending"}
+        target = rita.answer(by_url[url], "deny", **sent)["Location"]
+        after = shown[(shown.index(url) + 1) % len(shown)]
+        assert target == f"{after}?state=pending&from=list"
+        url = after
+
+
+def test_next_is_only_what_the_list_is_filtered_by(inbox: InboxScenario, rita: Reviewer) -> None:
+    push, deploy = inbox.gate(inbox.plan()), inbox.gate(inbox.plan("d-1", tool="deploy"))
+    target = rita.answer(push, **{"from": "list", "list": "tool=git.push"})["Location"]
+    assert target == f"{reverse('inbox')}?tool=git.push&open=none"
+    assert url_of(deploy) in read_shown(rita, queue="me")
+
+
+def test_next_goes_on_to_the_next_page_and_then_to_the_first(
+    inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("approvals.inbox.inbox_queries.INBOX_PAGE_SIZE", 2)
+    gates = plan_requests(inbox, 9)
+    pages = [list(pair) for pair in zip(gates[::2], gates[1::2], strict=False)]
+    for gate in gates[2:6]:  # nothing on two pages waits for this person
+        assert comments.assign_gate(gate, inbox.person("carol"), "carol") is not None
+    page = rita.page(reverse("inbox"))
+    match = re.search(r"amp;after=([\d-]+)", page)
+    assert match
+    first = rita.answer(pages[0][0], **{"from": "inbox", "list": ""})["Location"]
+    assert first == f"{reverse('inbox')}?open={gates[1].id}"
+    beyond = rita.answer(gates[1], **{"from": "inbox", "list": ""})["Location"]
+    assert re.fullmatch(rf"{reverse('inbox')}\?after=[\d-]+&open={gates[6].id}", beyond)
+    assert read_shown(rita, after=beyond.partition("after=")[2].partition("&")[0])[0] == url_of(
+        gates[6]
+    )
+    last = gates[8]
+    key = (
+        f"{REVERSIBILITY_RANKS[last.reversibility]}-{last.decide_by_us}-{last.opened_position - 1}"
+    )
+    again = rita.answer(last, **{"from": "list", "list": f"after={key}"})["Location"]
+    assert again.startswith(f"{url_of(gates[6])}?after=")
 
 
 def test_a_kept_draft_says_so_and_can_be_discarded(inbox: InboxScenario, rita: Reviewer) -> None:

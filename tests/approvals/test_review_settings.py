@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from approvals.gates.statuses import US
 from approvals.inbox import inbox_queries
+from approvals.inbox.inbox_queries import ListFilters
 from approvals.models import Addressee, Gate, ReviewSettings
 from db.clock import now_us
 from journal.models import Entry
@@ -40,7 +41,7 @@ def go_away(inbox: InboxScenario, name: str, stand_in: str = "") -> None:
 
 
 def is_queued(inbox: InboxScenario, name: str, gate: Gate) -> bool:
-    page = inbox_queries.load_inbox_page(inbox.person(name), "mine")
+    page = inbox_queries.load_inbox_page(inbox.person(name), ListFilters("mine"))
     return gate.id in [row.gate.id for row in page.rows]
 
 
