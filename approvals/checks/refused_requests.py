@@ -50,6 +50,9 @@ _REFUSED: Final = (
     " LEFT JOIN journal_body AS body ON body.entry_id = gate.plan_position"
     f" WHERE gate.project_id = %s AND gate.status IN {REFUSED_STATUSES}"
     " AND gate.decided_at_us BETWEEN %s AND %s AND gate.tool IN ({tools})"
+    # A denial that its voter took back at once counts as none (approvals/voting/undo.py).
+    " AND NOT EXISTS (SELECT 1 FROM journal_entry AS undone WHERE undone.effect = gate.effect_id"
+    " AND undone.subject = gate.id AND undone.kind = 'gate.undone' AND undone.lane = 'system')"
     f" ORDER BY gate.decided_at_us DESC LIMIT {_MAX_REFUSALS}"
 )
 

@@ -378,4 +378,5 @@ def _gate_request(gate: Any) -> GateRequest:
         gate.agent_id,
         gate.requested_at_us,
         ask.same,
+        gate.plan_position,
     )

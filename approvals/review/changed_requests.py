@@ -7,7 +7,7 @@ differences by name. Results here only add warnings.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -18,10 +18,11 @@ from django.db.models import QuerySet
 from approvals import labels
 from approvals.gates.statuses import MAX_VALID_FOR_S, US
 from approvals.models import Gate
-from approvals.review.warnings import REQUEST_IDENTITY
+from approvals.review.plan_digests import Identities, StoredPlan, load_plan_digests
+from approvals.review.warnings import IS_UNDONE, REQUEST_IDENTITY
 from db import long_numbers, raw_sql
 from db.compiled_query import CompiledQuerySet
-from journal.models import Entry
+from journal.models import Body, Entry
 from ledger import violations
 from ledger.store.effect_rows import to_uuid
 
@@ -32,10 +33,14 @@ WITHDRAWAL_WINDOW_US: Final = (
 MOST_DIFFERENCES: Final = 12
 MOST_CONFLICTS: Final = 5
 _KNOWN: Final = 1_000  # newest candidates of each kind
+_MOST_COMPARED: Final = 20  # newest candidates of a request whose arguments are compared
+# Kinds of things that calls name. A number tells pieces of work apart, whatever else is equal.
+_NUMBERED_KINDS: Final = ("order", "ticket")
+_THING_KINDS: Final = ("recipient", "customer", "person", "account", "table", "file", "volume")
 _MAX_EFFECTS: Final = 98  # newest effects of a session and tool, searched for conflicts
 _COMPARED_CHARACTERS: Final = 65_536  # compared characters of a refused plan
 _REFUSED_STATUSES: Final = ("denied", "denied_session", "changes_requested", "revoked", "cancelled")
-_HARMLESS_REASONS: Final = ("happened",)
+_HARMLESS_REASONS: Final = ("happened", "undone")
 _TARGET_FIELDS: Final = ("repository", "ref", "environment", "resource")
 _SHOWN_CHARACTERS: Final = 160  # characters of a value shown from its start
 _CONTEXT_CHARACTERS: Final = 24  # characters before the difference in a longer value
@@ -51,6 +56,7 @@ class GateRequest(NamedTuple):
     agent: UUID
     at_us: int
     same: tuple[Any, ...]
+    plan_position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ class Conflict:
 def find_earlier_requests(
     project: UUID, listed: Iterable[GateRequest]
 ) -> dict[UUID, EarlierRequest]:
-    """Find the earlier version of each request, by gate. Two queries.
+    """Find the earlier version of each request, by gate. At most four queries.
 
     Only the newest requests that ended in the window are compared, so an agent that requests and
     withdraws all day slows no page.
@@ -135,7 +141,7 @@ def find_earlier_requests(
     rows = _DECIDED_GATES.plain_rows(**within, earliest=since - MAX_VALID_FOR_S * US)
     rows += _ALONE.plain_rows(**within)
     by_party = _group_by_party(rows, requests)
-    earlier_by_gate = {}
+    candidates_by_gate = {}
     for request in requests:
         candidates = {
             other.gate: other
@@ -143,13 +149,86 @@ def find_earlier_requests(
             for other in by_party.get(party, ())
             if _is_earlier_version(other, request)
         }
-        if candidates:
-            matches = sorted(candidates.values(), key=lambda other: other.position)
+        newest = sorted(candidates.values(), key=lambda other: other.position)[-_MOST_COMPARED:]
+        if newest:
+            candidates_by_gate[request.gate] = newest
+    if not candidates_by_gate:
+        return {}
+    listed = [request for request in requests if request.gate in candidates_by_gate]
+    named = _load_identities([*listed, *chain.from_iterable(candidates_by_gate.values())])
+    earlier_by_gate = {}
+    for request in listed:
+        matches = [
+            other
+            for other in candidates_by_gate[request.gate]
+            if _is_same_work(other.same, request.same, named[other.gate], named[request.gate])
+        ]
+        if matches:
             others = tuple(str(other) for other in matches[:-1][-MOST_CONFLICTS:])
             earlier_by_gate[request.gate] = replace(
                 matches[-1], arguments_differ=matches[-1].same[1] != request.same[1], others=others
             )
     return earlier_by_gate
+
+
+def _load_identities(
+    requests: Iterable[GateRequest | EarlierRequest],
+) -> dict[UUID, Identities]:
+    """Load what the arguments of requests name, by gate; nothing for an erased plan. Two queries.
+
+    A process may have read a plan before it was erased, so the body must still be stored.
+    """
+    by_gate = {request.gate: request for request in requests}
+    positions = sorted({request.plan_position for request in by_gate.values()})
+    stored = {position for (position,) in _STORED_PLANS.rows(positions=positions)}
+    digests = load_plan_digests(
+        {
+            gate: StoredPlan(request.plan_position, request.same[0])
+            for gate, request in by_gate.items()
+            if request.plan_position in stored
+        }
+    )
+    return {gate: digests[gate].identities if gate in digests else {} for gate in by_gate}
+
+
+def _select_stored_plans(positions: Sequence[int]) -> Any:
+    return Body.objects.filter(entry__in=positions).values_list("entry_id")
+
+
+_STORED_PLANS: Final = CompiledQuerySet(_select_stored_plans, positions=[int])
+
+
+def _is_same_work(
+    old: tuple[Any, ...], new: tuple[Any, ...], before: Identities, after: Identities
+) -> bool:
+    """Return True unless two different calls of a tool are about different things. Pure.
+
+    One call for two targets is the same work, and so is another call about the same order or
+    ticket, or for the same refs or resource. Calls that name no thing are taken for the same.
+    """
+    if old[1] == new[1]:
+        return True
+    shares_number = _share_values(_NUMBERED_KINDS, before, after)
+    if shares_number is not None:
+        return shares_number
+    shares_thing = _share_values(_THING_KINDS, before, after)
+    targets = [_read_exact_target(same) for same in (old, new)]
+    if any(targets):
+        return targets[0] == targets[1] or shares_thing is True
+    return shares_thing is not False
+
+
+def _share_values(kinds: Sequence[str], before: Identities, after: Identities) -> bool | None:
+    """Return whether two calls share a value of these kinds; None if they name none in common."""
+    common = [kind for kind in kinds if before.get(kind) and after.get(kind)]
+    return any(before[kind] & after[kind] for kind in common) if common else None
+
+
+def _read_exact_target(same: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return repository, refs and resource of a target; empty if it names no ref and resource."""
+    target = dict(zip(REQUEST_IDENTITY, same, strict=False))
+    named = target.get("moved_refs") or "", target.get("resource") or ""
+    return (target.get("repository_id"), *named) if any(named) else ()
 
 
 def _list_parties(request: GateRequest) -> tuple[tuple[Any, ...], ...]:
@@ -268,7 +347,7 @@ def _ended_gates(project: UUID, since: int, until: int) -> "QuerySet[Gate]":
     ended = Gate.objects.filter(
         project=project, status__in=_REFUSED_STATUSES, ended_at_us__range=(since, until)
     )
-    return ended.exclude(reason__in=_HARMLESS_REASONS)
+    return ended.filter(~IS_UNDONE).exclude(reason__in=_HARMLESS_REASONS)
 
 
 def _decided_gates(project: UUID, since: int, until: int, earliest: int) -> Any:
@@ -299,6 +378,7 @@ def find_earlier_versions(gates: Sequence[Gate]) -> dict[UUID, EarlierRequest]:
             gate.agent_id,
             gate.requested_at_us,
             tuple(getattr(gate.effect, name) for name in REQUEST_IDENTITY),
+            gate.plan_position,
         )
         for gate in gates
     ]

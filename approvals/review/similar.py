@@ -25,7 +25,7 @@ from approvals.review.plan_digests import (
     digest_target,
     load_plan_digests,
 )
-from approvals.review.warnings import REQUEST_IDENTITY
+from approvals.review.warnings import IS_UNDONE, REQUEST_IDENTITY
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
 from journal.models import Body
@@ -149,7 +149,7 @@ _COLUMNS: Final = (*_GATE_COLUMNS, *_JOINED_COLUMNS)
 
 
 def _select_candidates(project: UUID, tool: str, repository: str, gate: UUID) -> Any:
-    near = Gate.objects.filter(project=project, tool=tool, repository_name=repository)
+    near = Gate.objects.filter(~IS_UNDONE, project=project, tool=tool, repository_name=repository)
     newest = near.exclude(id=gate).order_by("-opened_position")
     return newest.annotate(**_JOINED_COLUMNS).values_list(*_COLUMNS)[:_MAX_CANDIDATES]
 

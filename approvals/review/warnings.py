@@ -17,6 +17,7 @@ from approvals.models import Gate, Vote
 from approvals.policies import working_hours as policies_working_hours
 from approvals.policies.working_hours import WorkingHours
 from db.compiled_query import CompiledQuerySet
+from journal.models import Entry
 from ledger.models import Effect
 
 REFUSED_STATUSES: Final = ("denied", "denied_session", "changes_requested")
@@ -35,6 +36,13 @@ FIRST_IN_PROJECT: Final = ~Exists(
         project=OuterRef("project"),
         tool=OuterRef("tool"),
         opened_position__lt=OuterRef("effect__opened_position"),
+    )
+)
+# A denial that its voter took back at once stays denied in the record, and warns nobody
+# (approvals/voting/undo.py).
+IS_UNDONE: Final = Exists(
+    Entry.objects.filter(
+        effect=OuterRef("effect"), subject=OuterRef("pk"), kind="gate.undone", lane="system"
     )
 )
 # Columns of an effect that make a RequestIdentity, in its order.
@@ -58,7 +66,7 @@ class RequestIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastRefusal:
-    """The last refusal of the same request, in any session and by any agent.
+    """The last refusal of the same request, in any session and by any agent, that stands.
 
     `times` counts all earlier refusals; `vote` is the last vote of the last refused gate.
     """
@@ -132,6 +140,7 @@ _EFFECT_FIELDS: Final = tuple(f"effect__{name}" for name in REQUEST_IDENTITY)
 def _select_refusals(project: UUID, digests: Sequence[str]) -> Any:
     gates = Gate.objects.filter(
         ~Q(effect__permission_ref=""),  # selects the partial index
+        ~IS_UNDONE,
         effect__project=project,
         effect__intent_digest__in=digests,
         status__in=REFUSED_STATUSES,

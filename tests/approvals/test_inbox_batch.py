@@ -126,7 +126,7 @@ def plan_denied_again(inbox: InboxScenario) -> Gate:
 
 
 def before(inbox: InboxScenario) -> Gate:
-    withdrawn = close(inbox, "scratch")
+    withdrawn = close(inbox, "scratch", arguments={"issue": "trap", "reason": "stale"})
     assert inbox.agent.post(f"/effects/{withdrawn.effect_id}/supersede").status_code == 200
     return close(inbox, "trap")
 

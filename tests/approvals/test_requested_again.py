@@ -16,6 +16,7 @@ from approvals.review import changed_requests, context
 from db.compiled_query import CompiledQuerySet
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.test_erased_plans import erase_plan
 from tests.approvals.test_inbox_flags import entry
 
 STAGE: dict[str, Any] = {
@@ -133,6 +134,45 @@ def test_the_same_request_on_another_target_shows_the_target(
     )
     assert "resubmitted with another target: withdrawn" in entry(rita, second)
     assert "target: environment staging production" in band(rita, second)
+
+
+REFUND: dict[str, Any] = {
+    "tool": "git.push",
+    "arguments": {"order": "A-1042", "amount": 50, "customer": "c-7"},
+    "target": {"environment": "production", "resource": "shop"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_marked"),
+    [
+        ({"arguments": {"order": "A-1042", "amount": 5, "customer": "c-7"}}, True),
+        ({"arguments": {"order": "A-1042", "amount": 5}, "target": {}}, True),
+        ({"arguments": {"order": "A-2000", "amount": 50, "customer": "c-7"}}, False),
+        ({"arguments": {"amount": 5}, "target": {"resource": "warehouse"}}, False),
+        ({"arguments": {"amount": 5}}, True),
+        ({"arguments": {"customer": "c-8"}, "target": {}}, False),
+    ],
+)
+def test_a_request_about_another_thing_is_not_a_resubmission(
+    inbox: InboxScenario, rita: Reviewer, changes: dict[str, Any], is_marked: bool
+) -> None:
+    inbox.answer(ask(inbox, "refund", **REFUND), "carol", "request_changes", "too much")
+    second = ask(inbox, "refund-2", **REFUND | changes)
+    assert ("resubmitted" in entry(rita, second)) is is_marked
+    assert ("Resubmitted" in band(rita, second)) is is_marked
+
+
+def test_an_erased_plan_is_compared_by_its_target_only(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.agent.session("s-1")
+    planned = inbox.agent.plan("refund", "s-1", **REFUND)
+    withdraw(inbox, inbox.gate(planned))
+    second = ask(inbox, "r-2", **REFUND | {"arguments": {"order": "A-2000"}})
+    assert "resubmitted" not in entry(rita, second)
+    erase_plan(inbox, planned)
+    assert "resubmitted" in entry(rita, second)
 
 
 def test_an_approved_waiting_or_identical_request_is_not_a_resubmission(

@@ -14,7 +14,7 @@ from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import code
 from tests.approvals.inbox_scenario import InboxScenario
-from tests.approvals.reviewer import Reviewer
+from tests.approvals.reviewer import Reviewer, url_of
 from tests.rebuild.test_rebuilt_stories import list_differences
 
 pytestmark = pytest.mark.django_db
@@ -57,6 +57,23 @@ def test_an_answer_taken_back_makes_the_request_again(
     assert list_differences() == []
     assert inbox.answer(again, "reviewer").refusal is None
     assert inbox.agent.dispatch(planned)
+
+
+def test_an_answer_taken_back_warns_nobody(inbox: InboxScenario, rita: Reviewer) -> None:
+    planned = inbox.plan(arguments={"order": "A-1042", "amount": 50})
+    gate = inbox.gate(planned)
+    rita.answer(gate, "deny")
+    take_back(rita, gate)
+    again = inbox.gate(planned)
+    related = inbox.gate(inbox.plan("e-2", arguments={"order": "A-1042", "amount": 5}))
+    for request in (again, related):
+        page = rita.page(url_of(request))
+        assert not re.search(r"[Dd]enied \d+\s+s ago|[Rr]esubmitted with", page)
+        assert f'class="similar" href="{url_of(gate)}"' not in page
+    assert not re.search(r"denied \d+\s+s ago|resubmitted\nwith", rita.page(reverse("inbox")))
+    assert "denied" in rita.page(reverse("inbox"), state="decided")  # the record keeps it
+    rita.answer(again, "deny")  # an answer that stands warns
+    assert re.search(r"[Dd]enied \d+\s+s ago", rita.page(url_of(related)))
 
 
 def test_an_approval_of_several_is_taken_back(inbox: InboxScenario, rita: Reviewer) -> None:

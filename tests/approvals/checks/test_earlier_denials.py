@@ -168,7 +168,7 @@ def test_a_denied_plan_is_read_once_in_a_process(
     monkeypatch.setattr(plan_digests, "digest_plan_head", count_reads)
     for _ in range(2):
         assert "Same file" in read_words(rita, second)
-    assert len(digested) == 1
+    assert len(digested) == len(set(digested)) == 2  # the refused one, and the one that waits
     monkeypatch.setattr(plan_digests, "MAX_KEPT", 0)
     inbox.answer(second, "carol", "deny", "not by mail")
     assert "Same file" in read_words(rita, ask_mail(inbox, "s-3", subject="December"))
