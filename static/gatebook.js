@@ -365,6 +365,32 @@
   document.addEventListener("visibilitychange", disableButtons);
   disableButtons();
 
+  // An answer without the reason that it requires is not sent: the page stays where it is, and the field says why.
+  const refuseReason = (reason, text) => {
+    const error = document.getElementById("e-reason")
+      ?? Object.assign(document.createElement("p"), { id: "e-reason", className: "errorlist" });
+    error.textContent = text;
+    reason.after(error);
+    reason.setAttribute("aria-invalid", "true");
+    reason.setAttribute("aria-describedby", error.id);
+    announce(text);
+    reason.focus({ preventScroll: true });
+    reason.scrollIntoView({ block: "center" });
+  };
+  const acceptReason = (reason) => {
+    if (!reason.value.trim() || !reason.matches("[aria-invalid]")) return;
+    reason.removeAttribute("aria-invalid");
+    reason.removeAttribute("aria-describedby");
+    document.getElementById("e-reason")?.remove();
+  };
+  document.addEventListener("submit", (event) => {
+    const { submitter, target: form } = event, reason = form.querySelector("#reason");
+    const text = submitter?.name === "answer" && reason?.getAttribute(`data-required-${submitter.value}`);
+    if (!text || reason.value.trim()) return;
+    event.preventDefault();
+    refuseReason(reason, text);
+  });
+
   // A second press while an answer is on its way sends nothing.
   const allowSending = (form) => {
     delete form.dataset.sent;
@@ -531,6 +557,7 @@
     if (!box || !event.target.matches("#reason")) return;
     typedDraft = draftKey(box);
     hideDraftNotice(event.target.form);
+    acceptReason(event.target);
     if (event.target.value) sessionStorage.setItem(typedDraft, `${Date.now()} ${event.target.value}`);
     else sessionStorage.removeItem(typedDraft);
   });

@@ -22,7 +22,7 @@ from approvals.diff import destructive_pushes
 from approvals.diff.commit_paths import compare_commit_paths
 from approvals.diff.unified import FileDiff
 from approvals.gates import comments, gates
-from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, US
+from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, US, VOTE_ANSWERS
 from approvals.inbox import inbox_queries, updates
 from approvals.models import Gate, Vote
 from approvals.policies import policy_evaluation
@@ -41,6 +41,7 @@ from approvals.review.form_token import VOTE_FORM
 from approvals.views import drafts
 from approvals.voting import warned_proof
 from approvals.voting.eligibility import check_eligibility, load_current_requirement
+from approvals.voting.votes import describe_missing_reason, is_reason_required
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
 from db.errors import ChangeRefused
@@ -211,6 +212,11 @@ def gate_context(
         "successor": changed_requests.find_successor(gate)
         if gate.status not in OPEN_STATUSES
         else None,
+        "reason_prompts": {
+            answer: describe_missing_reason(answer)
+            for answer in VOTE_ANSWERS
+            if is_reason_required(requirement, answer)
+        },
         "reason_needed": bool(requirement.reason_of_yes),
         "least_reason": max(MIN_REASON_CHARS, requirement.rationale_characters),
         "ticket": requirement.ticket,

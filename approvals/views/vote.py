@@ -290,8 +290,7 @@ def decide_vote_draft(context: DraftContext) -> tuple[str, str] | None:
     if draft["answer"] == "approve" and current_card.long and not draft["all_read"]:
         return LINES_NOT_READ
     if not draft["reason"].strip() and votes.is_reason_required(requirement, draft["answer"]):
-        label = labels.VOTE_ANSWER_LABELS[draft["answer"]][1].lower()
-        return "rationale_required", f"Add a reason to {label}."
+        return "rationale_required", votes.describe_missing_reason(draft["answer"])
     return None
 
 

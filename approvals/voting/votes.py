@@ -16,6 +16,7 @@ from django.db import IntegrityError, transaction
 
 from accounts.models import Membership
 from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
+from approvals import labels
 from approvals.checks.check_results import CheckResult
 from approvals.gates import gates
 from approvals.gates.gates import LockedGate
@@ -356,6 +357,11 @@ def is_reason_required(requirement: Requirement, answer: str) -> bool:
     if answer != "approve":
         return answer == "request_changes" or requirement.rationale != "none"
     return requirement.rationale == "always"
+
+
+def describe_missing_reason(answer: str) -> str:
+    """Return the sentence that asks for the reason of an answer that has none."""
+    return f"Add a reason to {labels.VOTE_ANSWER_LABELS[answer][1].lower()}."
 
 
 def write_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteDecision) -> Vote:

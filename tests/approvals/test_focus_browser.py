@@ -83,6 +83,32 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(
     expect(page.locator("body")).to_be_focused()  # where nothing was sent, a page begins at its top
 
 
+@pytest.mark.once
+def test_an_answer_without_its_reason_stays_in_the_pane_and_asks_for_it(
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
+) -> None:
+    page = live_inbox.enter(watched(browser_page, complaints))
+    inbox(live_inbox, page, f"?open={live_inbox.plans['push']['gate']['id']}")
+    url, reason, message = page.url, page.get_by_label("Reason"), page.locator("#e-reason")
+    page.mouse.move(300, 300)
+    page.mouse.move(310, 300)
+    for name, verb in (
+        ("deny", "deny"),
+        ("request_changes", "ask for changes"),
+        ("approve", "approve"),
+    ):
+        page.locator(f"#pane .answers [value={name}]").click()
+        expect(message).to_have_text(f"Add a reason to {verb}.")
+        expect(reason).to_be_focused()
+        expect(reason).to_have_attribute("aria-invalid", "true")
+        expect(page.locator("#live")).to_have_text(f"Add a reason to {verb}.")
+    assert page.url == url
+    expect(page.locator(".inbox-list .entry").first).to_be_visible()
+    reason.press_sequentially("n")
+    expect(message).to_have_count(0)
+    expect(reason).not_to_have_attribute("aria-invalid", "true")
+
+
 def test_a_swap_keeps_the_focus_or_moves_it_to_a_neighbour(
     live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:

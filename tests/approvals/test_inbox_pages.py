@@ -95,6 +95,18 @@ def test_the_permalink_shows_the_outcome(inbox: InboxScenario, rita: Reviewer) -
     assert re.search(r"is-failed.>.*?acknowledged</span> error", html)
 
 
+def test_a_page_names_the_answers_that_need_a_reason(
+    inbox: InboxScenario, gate: Gate, final: Gate, rita: Reviewer
+) -> None:
+    asked = re.compile(r'data-required-(\w+)="Add a reason to [\w ]+\."')
+    html = rita.page(url_of(gate))
+    assert asked.findall(html) == ["deny", "deny_session", "request_changes"]
+    assert re.search(r"Reason\s+required to deny</a>", html)
+    html = rita.page(url_of(final))
+    assert asked.findall(html) == ["approve", "deny", "deny_session", "request_changes"]
+    assert re.search(r"Reason\s+required</a>", html)
+
+
 @pytest.mark.parametrize("answer", ["deny", "deny_session", "request_changes"])
 def test_a_denial_needs_a_reason_and_keeps_it(gate: Gate, rita: Reviewer, answer: str) -> None:
     refused = rita.answer(gate, answer, "")

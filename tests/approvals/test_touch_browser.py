@@ -58,9 +58,12 @@ def test_a_first_touch_enables_the_buttons_and_presses_none(
     expect(hint_of(page)).to_have_text("The buttons work now: press again.")
     assert abs(page.evaluate("scrollY") - scrolled) <= 1
     assert page.url == url
-    with page.expect_response(lambda response: "/vote/" in response.url):
-        tap_middle(page, deny)  # without a reason: refused, with the form
-    expect(page.get_by_text("Add a reason to deny").first).to_be_visible()
+    expect(page.locator(".dock a[href='#reason']")).to_have_text(re.compile(r"Reason\s+required"))
+    tap_middle(page, deny)  # without a reason: nothing is sent
+    expect(page.locator("#e-reason")).to_have_text("Add a reason to deny.")
+    expect(page.locator("#e-reason")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_label("Reason")).to_be_focused()
+    assert page.url == url
 
 
 @pytest.mark.once
