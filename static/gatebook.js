@@ -307,8 +307,8 @@
   // shown, and until the reader moves the pointer, touches the page or presses a key. The touch that enables them
   // presses none of them. The hint explains a longer wait.
   const INERT = matchMedia("(pointer: coarse)").matches
-    ? "The buttons wait until you touch the page."
-    : "The buttons wait until you move the pointer here or press a key.";
+    ? "The buttons wait, so that no tap approves by accident: touch the page once."
+    : "The buttons wait, so that no click approves by accident: move the pointer, touch the page or press a key.";
   const PRESS_AGAIN = "The buttons work now: press again.", SENDING = "Sending your answer…";
   const replaceHint = (before, after) => all(".hint").filter((node) => node.textContent === before)
     .forEach((node) => { node.textContent = after; });

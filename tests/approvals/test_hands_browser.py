@@ -108,7 +108,10 @@ def test_buttons_that_wait_for_input_show_a_hint(
     page.clock.run_for(300)
     expect(hint).to_be_empty()  # most hands move before it could be read
     page.clock.run_for(500)
-    expect(hint).to_have_text("The buttons wait until you move the pointer here or press a key.")
+    expect(hint).to_have_text(
+        "The buttons wait, so that no click approves by accident:"
+        " move the pointer, touch the page or press a key."
+    )
     expect(deny).to_be_disabled()
     page.mouse.move(300, 300)
     page.mouse.move(310, 310)

@@ -11,7 +11,7 @@ from tests.approvals.live_fixture import LiveInbox, still, watched
 pytestmark = pytest.mark.browser
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-INERT = "The buttons wait until you touch the page."
+INERT = "The buttons wait, so that no tap approves by accident: touch the page once."
 
 
 def answer_button(page: Page, answer: str) -> Locator:
