@@ -14,7 +14,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from accounts.access import MemberRequest, role_required
 from approvals import confirmation, labels
@@ -200,11 +200,21 @@ def revoke_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     return redirect("gate", gate=gate_row.id)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @role_required("reviewer")
 def undo_page(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """Take the person's own answer back, within seconds; go to the request made again."""
+    """Take the person's own answer back, within seconds; go to the request made again.
+
+    The button asks by a poll whether it still works: 204 while it does, else what replaces it.
+    """
     gate_row = load_gate_of_request(request, gate)
+    if request.method != "POST":
+        if request.headers.get("HX-Request") != "true":
+            return redirect("gate", gate=gate_row.id)
+        state = undo.find_undo_state(gate_row, request.membership.user_id)
+        if state == "undoable":
+            return HttpResponse(status=204)
+        return render(request, "approvals/vote/_undo.html", {"undo_state": state})
     outcome = run_vote(lambda: undo.undo_vote(gate_row, request.membership))
     if outcome.refusal is not None:
         messages.error(request, outcome.refusal[1])
@@ -443,7 +453,7 @@ def redirect_to_next_gate(
     list_url = f"{reverse('inbox')}?{query}&open=none" if query else f"{reverse('inbox')}?open=none"
     after = {
         "gate": gate,
-        "can_undo": draft["answer"] in ("approve", "deny"),
+        "undo_state": undo.find_undo_state(gate, request.membership.user_id),
         "undo_s": UNDO_S,
         "left": left.count,
         "list_url": list_url,

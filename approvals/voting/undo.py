@@ -41,12 +41,20 @@ OVERTAKEN: Final = (
     "The request went on after your answer, so the answer stands. Open it to see its state.",
 )
 
+# Statuses of a request that an answer led to -> the permission that its effect then has.
+_UNDOABLE_STATUSES: Final = {"pending": "pending", "approved": "granted", "denied": "denied"}
 
-def find_undoable_vote(gate: Gate, user_id: int) -> Vote | None:
-    """Return the answer of a person that they may still take back, as far as time goes."""
+
+def find_undo_state(gate: Gate, user_id: int) -> str:
+    """Return what became of a person's answer: "undoable", "used", or empty once it stands."""
     since = now_us() - UNDO_S * US
-    own = Vote.objects.filter(gate=gate, user=user_id, voted_at_us__gte=since)
-    return own.filter(answer__in=("approve", "deny")).first()
+    own = Vote.objects.filter(gate=gate, user=user_id, answer__in=("approve", "deny"))
+    if not own.filter(voted_at_us__gte=since).exists():
+        return ""
+    status = Gate.objects.values_list("status", flat=True).get(id=gate.id)
+    if status == "used":
+        return "used"
+    return "undoable" if status in _UNDOABLE_STATUSES else ""
 
 
 @transaction.atomic(savepoint=False)
@@ -80,7 +88,7 @@ def find_undo_refusal(locked: LockedGate, vote: Vote | None) -> tuple[str, str] 
         return ALREADY_USED
     if at_us > vote.voted_at_us + UNDO_S * US:
         return TOO_LATE
-    permission = {"pending": "pending", "approved": "granted", "denied": "denied"}.get(gate.status)
+    permission = _UNDOABLE_STATUSES.get(gate.status)
     if (row.state, row.permission, row.permission_ref) != ("planned", permission, gate.id.hex):
         return OVERTAKEN
     return None

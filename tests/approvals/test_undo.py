@@ -1,6 +1,7 @@
 """Answers that are taken back within five seconds, through the page."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 import time_machine
@@ -9,7 +10,9 @@ from django.urls import reverse
 
 from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
+from approvals.views import vote
 from approvals.voting import undo
+from approvals.voting.votes import VoteResult
 from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import code
@@ -103,6 +106,51 @@ def test_an_answer_stands_once_the_agent_used_it(inbox: InboxScenario, rita: Rev
     inbox.agent.dispatch(planned)
     assert "has already used this approval" in take_back(rita, gate)
     assert inbox.gate(planned).status == "used"
+
+
+USED = "The agent has used it; it cannot be undone."
+
+
+def ask_for_undo(rita: Reviewer, gate: Gate) -> tuple[int, str]:
+    """Ask as the button does whether it still works."""
+    url = reverse("gate_undo", args=[gate.id])
+    answer = rita.client.get(url, headers={"HX-Request": "true"})
+    return answer.status_code, answer.content.decode().strip()
+
+
+def test_the_button_goes_as_soon_as_the_agent_used_the_approval(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
+    rita.answer(gate)
+    assert ask_for_undo(rita, gate) == (204, "")
+    assert ask_for_undo(Reviewer(inbox, "administrator"), gate) == (200, "")
+    inbox.agent.dispatch(planned)
+    status, text = ask_for_undo(rita, gate)
+    assert (status, re.sub(r"<[^>]+>", "", text)) == (200, USED)
+    voted_at = Vote.objects.get(gate=gate).voted_at_us
+    with time_machine.travel(voted_at / US + 5.5, tick=False):
+        assert ask_for_undo(rita, gate) == (200, "")
+    assert rita.client.get(reverse("gate_undo", args=[gate.id]))["Location"] == url_of(gate)
+
+
+def test_no_button_is_shown_if_the_agent_was_faster_than_the_page(
+    inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
+    run_vote = vote.run_vote
+
+    def run_then_dispatch(verb: Callable[[], VoteResult]) -> VoteResult:
+        outcome = run_vote(verb)
+        inbox.agent.dispatch(planned)
+        return outcome
+
+    monkeypatch.setattr(vote, "run_vote", run_then_dispatch)
+    page = rita.page(rita.answer(gate)["Location"])
+    assert USED in page
+    assert reverse("gate_undo", args=[gate.id]) not in page
 
 
 @pytest.mark.parametrize(
