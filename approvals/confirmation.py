@@ -147,9 +147,14 @@ def password_given_at_us(request: MemberRequest) -> int | None:
     return given * US if isinstance(given, int) else None
 
 
+def find_counting_password_us(request: MemberRequest) -> int | None:
+    """Return when the password was given that still counts; None if it must be given again."""
+    return password_given_at_us(request) if is_recently_proved(request) else None
+
+
 def password_counts_until_us(request: MemberRequest) -> int | None:
     """Return until when the last password counts; None if it must be given again."""
-    given = password_given_at_us(request) if is_recently_proved(request) else None
+    given = find_counting_password_us(request)
     return given + PASSWORD_VALID_S * US if given is not None else None
 
 

@@ -9,7 +9,9 @@
   const formatTime = (at) => `${padTwo(at.getHours())}:${padTwo(at.getMinutes())}:${padTwo(at.getSeconds())}`;
   const formatZone = (at) => new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" })
     .formatToParts(at).find((part) => part.type === "timeZoneName").value;
+  const formatMinute = (at) => formatTime(at).slice(0, 5);
   const formatLocal = (at, form) => {
+    if (form === "minute") return formatMinute(at);
     if (form === "zone") return `${formatTime(at)} ${formatZone(at)}`;
     return form === "s" || form === "until" ? formatTime(at) : `${formatTime(at)}.${String(at.getMilliseconds()).padStart(3, "0")}`;
   };
@@ -62,8 +64,9 @@
     if (Number.isNaN(at.getTime())) return;
     node.title = node.dateTime.replace("T", " ").replace("Z", " UTC");
     if (clock === "local") {
-      writeTime(node, form === "time" ? "" : formatDay(at), form === "day" ? "" : formatLocal(at, form));
-    } else if (form === "until") {
+      writeTime(node, form === "time" || form === "minute" ? "" : formatDay(at), form === "day" ? "" : formatLocal(at, form));
+    } else if (form === "minute") writeTime(node, "", `${formatMinute(at)} (${formatAge(at, from)})`);
+    else if (form === "until") {
       const isSameDay = formatDay(at) === formatDay(new Date(from));
       writeTime(node, isSameDay ? "" : formatDay(at), `${formatTime(at)} (${formatAge(at, from)})`);
     } else writeTime(node, "", formatAge(at, from));

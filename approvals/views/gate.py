@@ -14,7 +14,7 @@ from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, has_role, member_required, role_required
 from accounts.header_counts import load_project_status
-from approvals import labels, stop_rows
+from approvals import confirmation, labels, stop_rows
 from approvals.checks import run_checks
 from approvals.checks.checked_request import build_checked_request
 from approvals.checks.claims.environment_claims import find_production_value
@@ -209,6 +209,7 @@ def gate_context(
         "can_vote": undecided and may_deny and may_rule,
         "step_up": proof.step_up,
         "names_to_type": proof.names,
+        "password_at_us": confirmation.find_counting_password_us(request),
         "successor": changed_requests.find_successor(gate)
         if gate.status not in OPEN_STATUSES
         else None,

@@ -2,6 +2,7 @@
 enforce it."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -108,8 +109,13 @@ def test_a_rule_that_requires_only_the_password_gets_only_that(
     assert "Password given" in rita.page(url_of(gate))
     # A password is good for five minutes; then the confirm page asks again.
     again = inbox.gate(inbox.plan("e-2", arguments={"ref": "topic"}))
+    needs = rita.page(url_of(again)).partition('<div class="needs">')[2].partition("</div>")[0]
+    assert re.search(r"Password given at <time [^>]*>\d\d:\d\d</time>\.", needs)
+    assert "you type" not in needs
     confirm = rita.answer(again)["Location"]
-    assert 'name="password"' not in rita.page(confirm)
+    html = rita.page(confirm)
+    assert 'name="password"' not in html
+    assert re.search(r"it counts until\s+<time [^>]*>\d\d:\d\d</time>\.", html)
     assert rita.confirm(again).status_code == 302
     assert Gate.objects.get(id=again.id).status == "approved"
 

@@ -200,9 +200,9 @@ def moment(when: int | datetime | None, form: str = "") -> SafeString:
     """`{{ us|moment }}`: a moment (microseconds or datetime) in UTC, or a dash.
 
     Form "": date and time in seconds; "ms": in milliseconds; "time": the time in milliseconds
-    without date; "day": the date; "zone": with the name of its zone; "until": for use after a
-    preposition, with the clock time next to an age. The page script converts it to the reader's
-    zone or to an age, as they chose.
+    without date; "minute": the same in minutes; "day": the date; "zone": with the name of its
+    zone; "until": for use after a preposition, with the clock time next to an age. The page script
+    converts it to the reader's zone or to an age, as they chose.
     """
     if when is None or when == "":
         return format_markup('<span class="quiet">{}</span>', "—")
@@ -211,12 +211,13 @@ def moment(when: int | datetime | None, form: str = "") -> SafeString:
     iso = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     day, clock = iso[:10], iso[11:19] if form in ("", "zone", "until") else iso[11:23]
     clock += " UTC" if form == "zone" else ""
-    if form == "time":
+    if form in ("time", "minute"):
         return format_markup(
-            '<time datetime="{}" data-form="time" title="{} UTC">{}</time>',
+            '<time datetime="{}" data-form="{}" title="{} UTC">{}</time>',
             iso,
+            form,
             f"{day} {clock}",
-            clock,
+            clock if form == "time" else clock[:5],
         )
     if form == "day":
         return format_markup('<time datetime="{}" data-form="day">{}</time>', iso, day)
