@@ -111,6 +111,8 @@ def test_an_assigned_request_waits_for_its_assignee_only(
     assert queue_of(inbox, "grace") == []
     oscar = Reviewer(inbox, "grace")
     assert "assigned to reviewer" in oscar.page(reverse("inbox"))
+    line = oscar.page(url_of(gate)).partition('class="gate-line"')[2].partition("</p>")[0]
+    assert "assigned to <b>reviewer</b>" in line  # above the title
     assert url_of(gate) in rita.page(reverse("inbox"), queue="me")
     assert url_of(gate) not in oscar.page(reverse("inbox"), queue="me")
     send(oscar, "gate_assign", gate, to="")
