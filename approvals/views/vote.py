@@ -456,6 +456,7 @@ def redirect_to_next_gate(
         "undo_state": undo.find_undo_state(gate, request.membership.user_id),
         "undo_s": UNDO_S,
         "left": left.count,
+        "opens_list": is_listed and following is None,
         "list_url": list_url,
     }
     message += render_to_string("approvals/vote/_after.html", after, request)

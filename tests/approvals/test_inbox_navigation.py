@@ -89,7 +89,10 @@ def test_an_answer_in_the_pane_opens_the_next_and_keeps_the_list(
     assert extended["Location"] == f"{reverse('inbox')}?risk=low&open={first.id}"
     end = rita.answer(first, **{"from": "inbox"})
     assert end["Location"] == f"{reverse('inbox')}?open=none"
-    assert "data-no-auto-open" in rita.page(end["Location"])
+    page = rita.page(end["Location"])
+    assert "data-no-auto-open" in page
+    assert "Nothing else waits for you." in page
+    assert "Back to the list" not in page  # it is the list
 
 
 def test_an_answer_on_a_page_of_the_list_opens_the_page_of_the_next(
@@ -148,6 +151,9 @@ def test_next_is_only_what_the_list_is_filtered_by(inbox: InboxScenario, rita: R
     push, deploy = inbox.gate(inbox.plan()), inbox.gate(inbox.plan("d-1", tool="deploy"))
     target = rita.answer(push, **{"from": "list", "list": "tool=git.push"})["Location"]
     assert target == f"{reverse('inbox')}?tool=git.push&open=none"
+    page = rita.page(target)
+    assert "<b>1 left</b>" in page
+    assert f'<a href="{reverse("inbox")}?state=mine">Show what waits for you</a>' in page
     assert url_of(deploy) in read_shown(rita, queue="me")
 
 
