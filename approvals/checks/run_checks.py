@@ -15,6 +15,7 @@ from approvals.checks.lookalikes import (
     FIRST_USE,
     LOOKALIKE,
     NEAR_NAME,
+    NameFacts,
     find_lookalikes,
     load_name_facts,
 )
@@ -78,6 +79,14 @@ def check_requests(
         for gate, listed in results.items()
         if listed
     }
+
+
+def check_letters(request: CheckedRequest) -> list[CheckResult]:
+    """Return which names of a request hold letters that look like others. No query.
+
+    For lists that run no checks: names used before are not compared.
+    """
+    return _run_check(LOOKALIKE, partial(find_lookalikes, request, NameFacts()))
 
 
 def _run_check(check: str, find: Callable[[], Iterable[CheckResult]]) -> list[CheckResult]:

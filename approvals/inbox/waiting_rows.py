@@ -1,6 +1,6 @@
 """Rows of the requests that wait for a person, as the overview lists them.
 
-They have no checks: the inbox and the page of a request run them.
+They have no checks but that of their letters: the inbox and the page of a request run the others.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,12 @@ from uuid import UUID
 from django.db.models import Exists, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce, Length, Substr
 
+from approvals.checks.checked_request import CheckedRequest
+from approvals.checks.run_checks import check_letters
 from approvals.inbox.telling_values import TellingValue, list_telling_values
 from approvals.models import Gate, Vote
 from approvals.review.call_titles import CallTitle, build_call_title
+from approvals.review.shown_checks import MarkedValue, collect_marks
 from approvals.review.warnings import FIRST_IN_PROJECT, FIRST_OF_AGENT
 from approvals.voting.quorum import load_approvals
 from db.compiled_query import CompiledQuerySet
@@ -30,14 +33,16 @@ _COLUMNS: Final[dict[str, Any]] = {
         for name in ("tool", "reversibility", "repository_name", "minimum", "opened_position")
     },
     **{name: F(name) for name in ("requested_at_us", "decide_by_us", "session_id")},
+    **{name: F(name) for name in ("effect_id", "plan_position", "policy_set_id", "risk", "rule")},
     "gate": F("id"),
     "agent": F("agent_id"),
     "agent_name": F("agent__name"),
     "whom": Coalesce("requester__username", "session_owner__username"),
     "session_position": F("session__opened_position"),
-    "ref": F("effect__ref"),
-    "resource": F("effect__resource"),
-    "environment": F("effect__environment"),
+    **{
+        name: F(f"effect__{name}")
+        for name in ("ref", "ref_class", "resource", "environment", "intent_digest")
+    },
     "first_of_agent": FIRST_OF_AGENT,
     "first_in_project": FIRST_IN_PROJECT,
     "has_votes": Exists(Vote.objects.filter(gate=OuterRef("pk"))),
@@ -63,6 +68,7 @@ class WaitingRow:
     approvals: int
     share_left: int
     left_hours: int  # full hours that are left; below one the clock counts
+    marks: tuple[MarkedValue, ...] = ()  # values with characters that look like others
     is_first_to_expire: bool = False
 
     @property
@@ -147,6 +153,33 @@ def _build_row(project: UUID, row: Any, approvals: int, now: int) -> WaitingRow:
         approvals,
         left * 100 // whole,
         left // 3_600_000_000,
+        collect_marks(check_letters(_build_request(row, arguments))),
+    )
+
+
+def _build_request(row: Any, arguments: Any) -> CheckedRequest:
+    return CheckedRequest(
+        gate=row.gate,
+        effect=row.effect_id,
+        session=row.session_id,
+        agent=row.agent,
+        opened_position=row.opened_position,
+        plan_position=row.plan_position,
+        requested_at_us=row.requested_at_us,
+        tool=row.tool,
+        arguments=arguments,
+        preconditions={},
+        claim="",
+        repository=row.repository_name,
+        ref=row.ref,
+        ref_class=row.ref_class,
+        environment=row.environment,
+        resource=row.resource,
+        reversibility=row.reversibility,
+        risk=row.risk,
+        policy_set=row.policy_set_id,
+        rule=row.rule,
+        intent_digest=row.intent_digest,
     )
 
 

@@ -1,5 +1,6 @@
 """Names that look like others: what warns, and what near misses are quiet."""
 
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -8,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from approvals.checks import lookalikes, run_checks
 from approvals.checks.check_results import CheckResult
@@ -738,3 +740,14 @@ def test_an_account_is_shown_in_the_case_in_which_it_was_written(
     requested, older = result.compared
     assert (requested.value, older.value) == (shown, usual)
     assert [shown[at] for at in requested.marked] == ["0", "2"]
+
+
+def test_the_overview_marks_letters_that_look_like_others(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.rules("name: all\nrules:\n- {id: all, title: All, match: {}, outcome: require}\n")
+    inbox.plan(tool="mail.send", arguments={"to": f"audit@{FAKE}", "subject": "The report"})
+    pages = [rita.page(url) for url in (reverse("home"), reverse("inbox"))]
+    titles = [re.findall(r"<h3>.*?</h3>", page, re.DOTALL)[0] for page in pages]
+    marked = f'<mark class="odd">{CYRILLIC_O}</mark>'
+    assert all(marked in title for title in titles), titles
