@@ -440,6 +440,7 @@
   const storeInHistory = (method) => {
     const address = new URL(location.href);
     if (openUrl) address.searchParams.set("open", openUrl.split("/").at(-2));
+    if (method === "pushState") address.hash = ""; // it names a comment of the previous request
     history[method]({ gate: openUrl }, "", address);
   };
   const openGate = async (url, { movesFocus, historyMethod }) => {

@@ -42,11 +42,18 @@ class Comment(NamedTuple):
     text: str | None
 
 
+class WrittenComment(NamedTuple):
+    """A recorded comment: its position, and the names after an @ that no member has."""
+
+    position: int
+    strangers: list[str]
+
+
 @transaction.atomic
-def write_comment(gate: Gate, membership: Membership, text: str) -> list[str]:
+def write_comment(gate: Gate, membership: Membership, text: str) -> WrittenComment:
     """Record a comment on a request, and address the members that it mentions.
 
-    Return the names after an @ that no member has. Raises ChangeRefused.
+    Raises ChangeRefused.
     """
     text = text.strip()
     if not 1 <= len(text) <= MAX_COMMENT:
@@ -81,7 +88,7 @@ def write_comment(gate: Gate, membership: Membership, text: str) -> list[str]:
         )
     if mentioned:
         _notify(gate, position)
-    return [name for name in names if name not in members]
+    return WrittenComment(position, [name for name in names if name not in members])
 
 
 @transaction.atomic

@@ -15,6 +15,7 @@ class ShownComment(NamedTuple):
 
     name: str
     at_us: int
+    position: int
     text: str | None  # None once erased
 
 
@@ -51,7 +52,9 @@ def load_gate_people(gate: Gate, reader: Membership, *, may_rule: bool) -> GateP
         assigned[1] if assigned else "",
         str(absences[assigned[0]]) if assigned and assigned[0] in absences else "",
         [
-            ShownComment(names.get(comment.actor, "Somebody"), comment.at_us, comment.text)
+            ShownComment(
+                names.get(comment.actor, "Somebody"), comment.at_us, comment.position, comment.text
+            )
             for comment in listed
         ],
         any(relation == "mentioned" and user == reader.user_id for relation, user, _ in addressed),

@@ -317,19 +317,19 @@ def _list_shown_files(shown: card.Card) -> list[FileDiff]:
 @require_POST
 @role_required("reviewer")
 def comment_page(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """Record a comment; the page then shows it."""
+    """Record a comment; the page then shows it, scrolled to it."""
     gate_row = load_gate_of_request(request, gate)
     text = request.POST.get("comment", "").replace("\0", "")
     try:
-        strangers = comments.write_comment(gate_row, request.membership, text)
+        written = comments.write_comment(gate_row, request.membership, text)
     except ChangeRefused as refusal:
         messages.error(request, f"Your comment was not recorded. {refusal}")
-    else:
-        messages.success(request, "Comment recorded. The agent reads it with the request.")
-        if strangers:
-            names = ", ".join(f"@{name}" for name in strangers)
-            messages.warning(request, f"No member of this project is called {names}.")
-    return _redirect_back(request, gate_row.id)
+        return _redirect_back(request, gate_row.id)
+    messages.success(request, "Comment recorded. The agent reads it with the request.")
+    if written.strangers:
+        names = ", ".join(f"@{name}" for name in written.strangers)
+        messages.warning(request, f"No member of this project is called {names}.")
+    return _redirect_back(request, gate_row.id, f"#comment-{written.position}")
 
 
 @require_POST
@@ -348,9 +348,9 @@ def assign_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     return _redirect_back(request, gate_row.id)
 
 
-def _redirect_back(request: MemberRequest, gate: UUID) -> HttpResponse:
-    origin = request.POST.get("from", "")
-    return redirect(drafts.build_form_url(gate, origin, drafts.read_list_filters(request)))
+def _redirect_back(request: MemberRequest, gate: UUID, fragment: str = "") -> HttpResponse:
+    origin, filters = request.POST.get("from", ""), drafts.read_list_filters(request)
+    return redirect(drafts.build_form_url(gate, origin, filters) + fragment)
 
 
 @require_POST

@@ -1,5 +1,6 @@
 """Comments on a request, mentions, assignment, and the queue of one person."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,21 @@ def test_the_agent_reads_the_comments_on_its_request(
     assert [comment["text"] for comment in waited["gates"][0]["comments"]][1:] == [
         "After the denial."
     ]
+
+
+def test_the_page_after_a_comment_is_scrolled_to_it(
+    inbox: InboxScenario, rita: Reviewer, gate: Gate
+) -> None:
+    url, fields = reverse("gate_comment", args=[gate.id]), {"comment": "Ask the owner."}
+    answer = rita.client.post(url, fields)
+    fragment = f"comment-{Entry.objects.get(kind='gate.commented').position}"
+    assert answer["Location"] == f"{url_of(gate)}#{fragment}"
+    assert f'id="{fragment}"' in rita.page(url_of(gate))
+    fields |= {"from": "inbox", "list": "state=mine"}
+    place = rita.client.post(url, fields)["Location"]
+    assert re.fullmatch(rf"{reverse('inbox')}\?state=mine&open={gate.id}#comment-\d+", place)
+    refused = rita.client.post(url, fields | {"comment": ""})["Location"]
+    assert "#" not in refused  # the message is at the top
 
 
 def test_an_erased_comment_is_neither_shown_nor_sent(

@@ -109,6 +109,19 @@ def test_an_answer_without_its_reason_stays_in_the_pane_and_asks_for_it(
     expect(reason).not_to_have_attribute("aria-invalid", "true")
 
 
+@pytest.mark.once
+def test_a_comment_is_in_view_after_it_was_sent(
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
+) -> None:
+    live_inbox.ask("remark", "issue.close", {"issue": 79}, target={"repository": "remark"})
+    page = live_inbox.enter(watched(browser_page, complaints))
+    inbox(live_inbox, page, "?repo=remark")
+    page.get_by_label("Comment").fill("Ask the owner first.")
+    page.get_by_role("button", name="Comment", exact=True).click()
+    expect(page.locator("#pane .gate-comment")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_text("Comment recorded.")).to_be_visible()
+
+
 def test_a_swap_keeps_the_focus_or_moves_it_to_a_neighbour(
     live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
