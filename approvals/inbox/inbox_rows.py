@@ -170,7 +170,8 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
         return []
     by_id: dict[UUID, Any] = {gate.id: gate for gate in map(_GateRow, _ROWS.rows(gates=listed))}
     gates, now = [by_id[gate_id] for gate_id in listed], now_us()
-    approvals = load_approvals([gate.id for gate in gates if gate.has_votes])
+    voted = [gate.id for gate in gates if gate.has_votes]
+    approvals = load_approvals(voted) if voted else {}
     waiting = [_gate_request(gate) for gate in gates if gate.status == "pending"]
     earlier = (
         changed_requests.find_earlier_requests(gates[0].project_id, waiting) if waiting else {}

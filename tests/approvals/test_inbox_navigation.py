@@ -2,6 +2,7 @@
 next request."""
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 from django.urls import reverse
@@ -119,7 +120,7 @@ def test_an_answer_on_a_page_of_the_list_opens_the_page_of_the_next(
 
 def read_shown(rita: Reviewer, **query: str) -> list[str]:
     """The links of the list, in the order shown, also of folded requests."""
-    return re.findall(r'<h3><a href="([^"]+)"', rita.page(reverse("inbox"), **query))
+    return re.findall(r'<h3><a href="([^"]+)"', rita.page(f"{reverse('inbox')}?{urlencode(query)}"))
 
 
 def test_next_is_the_next_row_of_the_list_that_is_shown(

@@ -98,12 +98,12 @@ def test_the_permalink_shows_the_outcome(inbox: InboxScenario, rita: Reviewer) -
 def test_a_page_names_the_answers_that_need_a_reason(
     inbox: InboxScenario, gate: Gate, final: Gate, rita: Reviewer
 ) -> None:
-    asked = re.compile(r'data-required-(\w+)="Add a reason to [\w ]+\."')
+    prompts = re.compile(r'data-required-(\w+)="Add a reason to [\w ]+\."')
     html = rita.page(url_of(gate))
-    assert asked.findall(html) == ["deny", "deny_session", "request_changes"]
+    assert prompts.findall(html) == ["deny", "deny_session", "request_changes"]
     assert re.search(r"Reason\s+required to deny</a>", html)
     html = rita.page(url_of(final))
-    assert asked.findall(html) == ["approve", "deny", "deny_session", "request_changes"]
+    assert prompts.findall(html) == ["approve", "deny", "deny_session", "request_changes"]
     assert re.search(r"Reason\s+required</a>", html)
 
 
