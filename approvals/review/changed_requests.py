@@ -34,9 +34,7 @@ MOST_DIFFERENCES: Final = 12
 MOST_CONFLICTS: Final = 5
 _KNOWN: Final = 1_000  # newest candidates of each kind
 _MOST_COMPARED: Final = 20  # newest candidates of a request whose arguments are compared
-# Kinds of things that calls name. A number tells pieces of work apart, whatever else is equal.
-_NUMBERED_KINDS: Final = ("order", "ticket")
-_THING_KINDS: Final = ("recipient", "customer", "person", "account", "table", "file", "volume")
+_NUMBERED_KINDS: Final = ("order", "ticket")  # numbers that tell pieces of work apart
 _MAX_EFFECTS: Final = 98  # newest effects of a session and tool, searched for conflicts
 _COMPARED_CHARACTERS: Final = 65_536  # compared characters of a refused plan
 _REFUSED_STATUSES: Final = ("denied", "denied_session", "changes_requested", "revoked", "cancelled")
@@ -201,34 +199,15 @@ _STORED_PLANS: Final = CompiledQuerySet(_select_stored_plans, positions=[int])
 def _is_same_work(
     old: tuple[Any, ...], new: tuple[Any, ...], before: Identities, after: Identities
 ) -> bool:
-    """Return True unless two different calls of a tool are about different things. Pure.
+    """Return False if two different calls of a tool name other orders or tickets. Pure.
 
-    One call for two targets is the same work, and so is another call about the same order or
-    ticket, or for the same refs or resource. Calls that name no thing are taken for the same.
+    Another recipient, account, file or target is not enough: a request that is made again can
+    change just these.
     """
     if old[1] == new[1]:
         return True
-    shares_number = _share_values(_NUMBERED_KINDS, before, after)
-    if shares_number is not None:
-        return shares_number
-    shares_thing = _share_values(_THING_KINDS, before, after)
-    targets = [_read_exact_target(same) for same in (old, new)]
-    if any(targets):
-        return targets[0] == targets[1] or shares_thing is True
-    return shares_thing is not False
-
-
-def _share_values(kinds: Sequence[str], before: Identities, after: Identities) -> bool | None:
-    """Return whether two calls share a value of these kinds; None if they name none in common."""
-    common = [kind for kind in kinds if before.get(kind) and after.get(kind)]
-    return any(before[kind] & after[kind] for kind in common) if common else None
-
-
-def _read_exact_target(same: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return repository, refs and resource of a target; empty if it names no ref and resource."""
-    target = dict(zip(REQUEST_IDENTITY, same, strict=False))
-    named = target.get("moved_refs") or "", target.get("resource") or ""
-    return (target.get("repository_id"), *named) if any(named) else ()
+    common = [kind for kind in _NUMBERED_KINDS if before.get(kind) and after.get(kind)]
+    return not common or any(before[kind] & after[kind] for kind in common)
 
 
 def _list_parties(request: GateRequest) -> tuple[tuple[Any, ...], ...]:

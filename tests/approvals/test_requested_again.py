@@ -149,12 +149,12 @@ REFUND: dict[str, Any] = {
         ({"arguments": {"order": "A-1042", "amount": 5, "customer": "c-7"}}, True),
         ({"arguments": {"order": "A-1042", "amount": 5}, "target": {}}, True),
         ({"arguments": {"order": "A-2000", "amount": 50, "customer": "c-7"}}, False),
-        ({"arguments": {"amount": 5}, "target": {"resource": "warehouse"}}, False),
+        ({"arguments": {"amount": 5}, "target": {"resource": "warehouse"}}, True),
         ({"arguments": {"amount": 5}}, True),
-        ({"arguments": {"customer": "c-8"}, "target": {}}, False),
+        ({"arguments": {"customer": "c-8"}, "target": {}}, True),
     ],
 )
-def test_a_request_about_another_thing_is_not_a_resubmission(
+def test_a_request_about_another_order_is_not_a_resubmission(
     inbox: InboxScenario, rita: Reviewer, changes: dict[str, Any], is_marked: bool
 ) -> None:
     inbox.answer(ask(inbox, "refund", **REFUND), "carol", "request_changes", "too much")
