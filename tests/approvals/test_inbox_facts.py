@@ -146,7 +146,7 @@ def test_similar_requests_show_what_is_equal_the_closest_first(
     assert re.search(
         r"Same arguments and target: g_\d+ 1 approved Same arguments, another target: g_\d+ 1 "
         r"changes requested"
-        r" Same branch: g_\d+ 1 denied",
+        r" Same branch: g_\d+ g_\d+ 1 denied, 1 approved",
         shown,
     ), shown
     assert "why?" not in shown  # the denial and its words stand above the facts

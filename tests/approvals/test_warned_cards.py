@@ -130,7 +130,7 @@ def test_with_a_warning_deny_is_the_filled_button(mail: Gate, rita: Reviewer) ->
     assert "Approve mail.send" in plain(calm)
     assert "button is-danger" in calm
     dock = plain(warned.partition('<div class="dock"')[2])
-    assert "3 warnings Reason Deny Ask for Changes Approve despite 3 warnings …" in dock
+    assert "3 warnings Reason required Deny Ask for Changes Approve despite 3 warnings …" in dock
 
 
 def test_looks_change_nothing_of_what_is_hashed(mail: Gate, rita: Reviewer) -> None:

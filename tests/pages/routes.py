@@ -86,7 +86,7 @@ ALSO: Final = (
 # Routes without a page of their own, and what a GET of them answers. A route that answers with 405,
 # or with a file, is none either.
 FRAGMENTS: Final = {"counts", "ended_requests", "search_complete"}
-REDIRECTS: Final = {"gate_extend", "gate_vote"}
+REDIRECTS: Final = {"gate_extend", "gate_undo", "gate_vote"}
 # Pages that say what is wrong with the request, or, for `docs`, that nothing is built yet.
 REFUSALS: Final = {"batch_confirm": 409, "docs": 404, "question": 422}
 ONCE_BUILT: Final = {"docs"}  # leads to the documentation where `make run` has built it
