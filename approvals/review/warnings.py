@@ -38,7 +38,7 @@ FIRST_IN_PROJECT: Final = ~Exists(
         opened_position__lt=OuterRef("effect__opened_position"),
     )
 )
-# A denial that its voter took back at once stays denied in the record, and warns nobody
+# A denial that its voter took back at once stays denied in the record, and gives no warning
 # (approvals/voting/undo.py).
 IS_UNDONE: Final = Exists(
     Entry.objects.filter(
