@@ -48,6 +48,8 @@ MAIN_NAV = (
     NavItem("Proofs", "proofs", also=("/proofs/",)),
 )
 _COUNT_OF_KEY = {"a": "waiting", "b": "stuck"}
+# What a screen reader says after the count.
+_WORDS_OF_KEY = {"a": "waiting", "b": "need a person"}
 
 ADMIN_NAV = (
     NavItem("People", "people", "administrator", key="p"),
@@ -108,6 +110,7 @@ def _render_rail(role: str, current: str, *, exact: bool, since: str, **counts: 
             "current": link.url == current,
             "exact": exact,
             "waiting": counts.get(_COUNT_OF_KEY.get(item.key, ""), 0),
+            "waiting_words": _WORDS_OF_KEY.get(item.key, ""),
         }
         groups.setdefault(item in MAIN_NAV, []).append(entry)
     context = {"groups": list(groups.values()), "since": since, "waiting": counts["waiting"]}

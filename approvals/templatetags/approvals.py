@@ -91,7 +91,7 @@ def entry_head(row: Entry, may_rule: bool) -> SafeString:
             gate.effect_environment, gate.effect_ref_class, row.production_value
         )
         top = format_markup(
-            '{}{}<span class="push">{}</span>',
+            '{}{}<span class="push">{}<span class="visually-hidden"> left</span></span>',
             reversibility_label(gate.reversibility),
             where,
             time_left(gate.decide_by_us),

@@ -48,7 +48,8 @@ def _title(whole: str, shown: str) -> SafeString:
 
 
 def _count(context: Context, head: LaneHead) -> SafeString:
-    words = SafeString(f'{head.count}<span class="visually-hidden"> effects</span>')
+    noun = "effect" if head.count == 1 else "effects"
+    words = SafeString(f'{head.count}<span class="visually-hidden"> {noun}</span>')
     lanes = context["lanes"]
     session = context.get("agent_session")
     if session is None or not context.get("is_whole") or lanes.upto is not None:

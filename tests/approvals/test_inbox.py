@@ -126,7 +126,7 @@ def test_expired_and_cancelled_requests_are_two_lists(
     assert "3 requests of the last 7 days (since" in " ".join(first.split())
     assert "1 request of the last 7 days (since" in " ".join(withdrawn.split())
     overview = " ".join(rita.page("/").split())
-    assert '>2</a></dd><dd class="quiet">without an answer' in overview  # late is not yet swept
+    assert ' aria-label="2 expired">2</a></dd>' in overview  # late is not yet swept
     assert f'href="{reverse("exemptions")}"' in first
     with monkeypatch.context() as later:  # those made before do not count, whenever they expire
         week = now_us() + 7 * 86_400_000_000

@@ -90,6 +90,22 @@ def test_every_number_equals_the_query_that_it_links_to(
         )
 
 
+def test_a_screen_reader_learns_what_each_number_counts(scenario: Scenario) -> None:
+    run_without_permission(scenario.inbox, "alone")
+    board = read_board(scenario.inbox.organization.client("administrator"))
+    links = re.findall(r"<a\b([^>]*)>(.*?)</a>", board, re.DOTALL)
+    names = {
+        label[1]: inner.strip()
+        for attributes, inner in links
+        if re.fullmatch(r"[\d\u202f]+\+?( %)?", inner.strip())
+        if (label := re.search(r'aria-label="([^"]*)"', attributes) or ("", inner.strip()))
+    }
+    assert len(names) >= 8
+    assert {"3: Ran without permission", "0 expired"} <= set(names)
+    for name, shown in names.items():
+        assert re.match(rf"{re.escape(shown)}:? [A-Za-z]", name), name
+
+
 def test_the_median_is_the_one_that_its_query_computes(scenario: Scenario) -> None:
     board = read_board(scenario.inbox.organization.client("viewer"))
     url, shown = next((url, words) for url, words in LINK.findall(board) if "p50" in url)
