@@ -54,7 +54,16 @@
     const middle = (scroller.scrollLeft + scroller.scrollWidth - scroller.clientWidth / 2) / scroller.scrollWidth;
     try { sessionStorage.setItem(KEY, String(middle)); } catch { /* the page opens at its end */ }
   });
+  // The drawing opens at its end; a short session on a narrow page may have no bar there.
+  const showLastBar = (scroller) => {
+    const box = scroller.getBoundingClientRect();
+    const bars = [...scroller.querySelectorAll("a > :not(title, text)")]
+      .map((part) => part.getBoundingClientRect());
+    if (!bars.length || bars.some((bar) => bar.right > box.left && bar.left < box.right)) return;
+    scroller.scrollLeft += Math.max(...bars.map((bar) => bar.right)) - (box.left + box.right) / 2;
+  };
   const scroller = document.querySelector("[data-lanes]");
+  if (scroller) showLastBar(scroller);
   try {
     const middle = Number(sessionStorage.getItem(KEY));
     sessionStorage.removeItem(KEY);

@@ -425,6 +425,22 @@ def test_a_finger_moves_the_timeline(sample: SampleIds, browser: Browser) -> Non
         assert page.url.endswith(url), "a bar below the finger is not opened"
 
 
+def test_a_narrow_timeline_opens_where_a_bar_is(agent: Caller, browser: Browser) -> None:
+    session = agent.session("short")["id"]
+    effect = agent.plan("only", session="short")
+    agent.dispatch(effect)
+    agent.acknowledge(effect)
+    done(agent.post(f"/sessions/{session}/end", {"status": "completed"}))
+    client = Client()
+    client.cookies[settings.SESSION_COOKIE_NAME] = signed_in("viewer")
+    with open_chart(browser, client, f"/sessions/{session}/?live=off", 390) as page:
+        bar, lanes = page.locator("[data-lanes] a").last, page.locator("[data-lanes]")
+        shown, around = bar.bounding_box(), lanes.bounding_box()
+        assert shown and around
+        assert lanes.evaluate("part => part.scrollWidth > part.clientWidth")
+        assert around["x"] <= shown["x"] < around["x"] + around["width"]
+
+
 READ_GRAPH = """() => {
   const graph = document.querySelector(".is-graph"), origin = graph.getBoundingClientRect();
   const place = (node) => node.getAttribute("y");
