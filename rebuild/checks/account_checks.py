@@ -21,6 +21,7 @@ from approvals import review_settings
 from approvals.models import ReviewSettings
 from db.ids import new_uuid7
 from journal.entries import keyed_digest
+from rebuild.past_voters import MEMBER_KINDS, TEAM_MEMBER_KINDS
 from rebuild.project_journal import (
     EARLIER_VERSION,
     ERASED,
@@ -32,9 +33,7 @@ from rebuild.project_journal import (
 from rebuild.project_names import ProjectNames, load_project_names
 from rebuild.registry import Fault, FoldedRow, RebuildBatch, RowCheck, register_row_check
 
-_MEMBERS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
 _TEAMS: Final = ("admin.team_created", "admin.team_removed")
-_TEAM_MEMBERS: Final = ("admin.team_member_added", "admin.team_member_removed")
 _AGENTS: Final = (
     "admin.agent_created",
     "admin.agent_changed",
@@ -57,7 +56,7 @@ _NO_SECRET: Final = b""  # what a token gets that the journal does not know: it 
 def _fold_members(batch: RebuildBatch) -> dict[UUID, ProjectEntry]:
     """Return the last entry about each present member."""
     members: dict[UUID, ProjectEntry] = {}
-    for entry in load_project_entries(batch, _MEMBERS, of_archives=True):
+    for entry in load_project_entries(batch, MEMBER_KINDS, of_archives=True):
         if entry.subject is None:
             continue
         if entry.kind == "admin.member_removed":
@@ -72,7 +71,7 @@ def _fold_member_rows(batch: RebuildBatch) -> Iterator[FoldedRow]:
     stored = dict(_select_members(batch).values_list("id", "user_id"))
     accounts = {
         entry.facts["person"]: entry.facts["account"]
-        for entry in load_project_entries(batch, _MEMBERS, of_archives=True)
+        for entry in load_project_entries(batch, MEMBER_KINDS, of_archives=True)
         if "account" in entry.facts
     }
     for identity, entry in _fold_members(batch).items():
@@ -126,7 +125,7 @@ def _fold_teams(batch: RebuildBatch) -> Iterator[FoldedRow]:
 def _fold_team_members(batch: RebuildBatch) -> Iterator[FoldedRow]:
     members = {entry.facts["person"]: key for key, entry in _fold_members(batch).items()}
     listed: dict[tuple[UUID, str], ProjectEntry] = {}
-    for entry in load_project_entries(batch, _TEAM_MEMBERS, of_archives=True):
+    for entry in load_project_entries(batch, TEAM_MEMBER_KINDS, of_archives=True):
         if entry.subject is None:
             continue
         key = (entry.subject, entry.facts["person"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,6 +16,8 @@ from approvals.voting import votes
 from db.ids import new_uuid7
 from investigation.history.past_entries import PastEntry
 from investigation.history.past_gate_states import fold_gate_entries
+from ledger.fold.effect_state import RESOLVED
+from rebuild.past_voters import PastVoters, load_past_voters
 from rebuild.project_names import ProjectNames, load_project_names
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 from rebuild.session_journal import SessionJournal, load_session_journals
@@ -36,7 +39,8 @@ def _fold_gates(batch: RebuildBatch) -> Iterator[FoldedRow]:
         entries_by_gate: dict[UUID, list[PastEntry]] = {}
         plans, intents = {}, dict[int, str]()
         accepted: dict[UUID | None, str] = {}  # the intent of the accepted plan, by effect
-        granted_again: dict[str, int] = {}  # the first entry that grants by an earlier ruling
+        granted_again: dict[str, PastEntry] = {}  # the first that grants by an earlier ruling
+        resolvers: dict[UUID | None, list[PastEntry]] = {}  # who said how an attempt ended
         for entry in journal.entries:
             if entry.kind == "effect.planned":
                 if entry.lane == "command":
@@ -50,7 +54,9 @@ def _fold_gates(batch: RebuildBatch) -> Iterator[FoldedRow]:
                 and (entry.kind, entry.facts.get("basis")) == _BY_RULING
                 and entry.facts.get("permission") in _PERMITS
             ):
-                granted_again.setdefault(entry.facts.get("ref", ""), entry.position)
+                granted_again.setdefault(entry.facts.get("ref", ""), entry)
+            elif entry.is_ours and entry.kind == RESOLVED:
+                resolvers.setdefault(entry.effect, []).append(entry)
         for entries in entries_by_gate.values():
             request = entries[0]
             if request.kind == "gate.requested" and request.is_ours:
@@ -59,39 +65,49 @@ def _fold_gates(batch: RebuildBatch) -> Iterator[FoldedRow]:
                     journal, entries, plan, intents.get(request.facts["plan"], ""), names
                 )
                 again = granted_again.get(row.key[0].hex)
-                if not _has_its_votes(entries, journal.read_body(request.position), again):
+                granted = [entry for entry in entries if entry.is_ours and _grants(entry)]
+                granted += [] if again is None else [again]
+                resolved = resolvers.get(request.effect, ())
+                body, voters = journal.read_body(request.position), load_past_voters(batch)
+                if granted and not _has_its_votes(entries, body, granted, resolved, voters):
                     row.faults["status"] = "unfounded"
                 yield row
 
 
 def _has_its_votes(
-    entries: Sequence[PastEntry], request_body: Mapping[str, Any], granted_again: int | None
+    entries: Sequence[PastEntry],
+    request_body: Mapping[str, Any],
+    granted: Sequence[PastEntry],
+    resolved: Sequence[PastEntry],
+    voters: PastVoters,
 ) -> bool:
-    """Return True unless a request was granted without the approvals that its own entry asks for.
+    """Return False for a grant without the approvals that the request's own entry asks for.
 
-    What counts is what entries recorded before the grant: the votes, and which of them did not
-    count then. Which role and teams a voter had is not read again.
+    What counts is what entries recorded before the grant: the votes, which of them did not count
+    then, the roles and teams of the voters, and who had resolved an attempt of the effect.
     """
-    granted = [entry.position for entry in entries if entry.is_ours and _grants(entry)]
-    if granted_again is not None:
-        granted.append(granted_again)
-    if not granted:
-        return True
+    first = min(granted, key=attrgetter("position"))
     uncounted: set[str] = set()
-    for entry in entries:
-        if entry.is_ours and entry.kind == "gate.ruled" and _grants(entry):
-            uncounted |= set(entry.facts.get("uncounted", ()))
-    voters = {
+    for entry in granted:
+        uncounted |= set(entry.facts.get("uncounted", ()))
+    facts, requirement = entries[0].facts, _read_requirement(request_body)
+    kept_away = _list_kept_away(facts, requirement)
+    if "on_behalf_of" in kept_away:
+        parties = {entry.actor for entry in resolved if entry.position < first.position}
+    else:
+        parties = set()
+    parties |= {facts[party] for party in kept_away if facts.get(party)}
+    approvers = {
         entry.actor
         for entry in entries
         if entry.is_ours
         and entry.kind == "gate.voted"
         and entry.facts["vote"] == "approve"
-        and entry.position < min(granted)
+        and entry.position < first.position
         and entry.event_id not in uncounted
+        and all(voters.could_vote(entry.actor, requirement, moment) for moment in (entry, first))
     }
-    facts = entries[0].facts
-    return len(voters) >= facts["minimum"] and not voters & _list_kept_away(facts, request_body)
+    return len(approvers) >= facts["minimum"] and not approvers & parties
 
 
 def _grants(entry: PastEntry) -> bool:
@@ -101,17 +117,20 @@ def _grants(entry: PastEntry) -> bool:
     return entry.kind in ("effect.granted", "gate.used")
 
 
-def _list_kept_away(facts: Mapping[str, Any], request_body: Mapping[str, Any]) -> set[str]:
-    """Return the pseudonyms of the recorded parties that may not approve, as far as known."""
+def _read_requirement(request_body: Mapping[str, Any]) -> Requirement | None:
+    """Return whom a request asks; None if that is erased, or of an earlier version."""
     asks = request_body.get("asks")
-    if asks is not None:
-        kept_away = Requirement.of(asks).kept_away
-    elif facts.get("self_approval") == 0:
-        kept_away = REQUEST_PARTIES
+    return None if asks is None else Requirement.of(asks)
+
+
+def _list_kept_away(facts: Mapping[str, Any], requirement: Requirement | None) -> set[str]:
+    """Return the facts of a request that name people who may not approve it, as far as known."""
+    if requirement is not None:
+        kept_away = requirement.kept_away
     else:
-        return set()  # erased, or of an earlier version
+        kept_away = REQUEST_PARTIES if facts.get("self_approval") == 0 else ()
     parties = dict(zip(REQUEST_PARTIES, ("on_behalf_of", *OWNER_FACTS), strict=True))
-    return {facts[parties[party]] for party in kept_away if facts.get(parties[party])}
+    return {parties[party] for party in kept_away}
 
 
 def _fold_gate(
@@ -220,15 +239,20 @@ def _fold_ends(entries: Sequence[PastEntry], unknown: dict[str, str]) -> dict[st
 def _fold_votes(batch: RebuildBatch) -> Iterator[FoldedRow]:
     names = load_project_names(batch)
     for journal in load_session_journals(batch).values():
-        digests = {
-            entry.subject: entry.facts["digest"]
+        requests = {
+            entry.subject: entry
             for entry in journal.list_entries("gate.requested")
             if entry.is_ours
         }
         for entry in journal.list_entries("gate.voted"):
-            if entry.is_ours and entry.subject in digests:
+            if entry.is_ours and entry.subject in requests:
                 with suppress(ValueError):  # an id that is none: no vote of ours
-                    yield _fold_vote(journal, entry, digests[entry.subject], names)
+                    request = requests[entry.subject]
+                    row = _fold_vote(journal, entry, request.facts["digest"], names)
+                    asks = _read_requirement(journal.read_body(request.position))
+                    if not load_past_voters(batch).could_vote(entry.actor, asks, entry):
+                        row.faults["actor"] = "unfounded"
+                    yield row
 
 
 def _fold_vote(

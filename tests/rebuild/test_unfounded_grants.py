@@ -2,25 +2,31 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from django.db import connection, transaction
 
-from accounts.models import Membership
+from accounts import people, teams
+from accounts.models import Membership, TeamMember
 from approvals.gates import gates
-from approvals.models import Gate
+from approvals.models import Gate, Vote
 from approvals.voting import votes
 from approvals.voting.votes import VoteDecision
 from db import triggers
 from db.clock import now_us
+from journal import erasures
+from journal.models import Entry
 from ledger import permissions
+from ledger.models import Effect
 from ledger.permissions import Grant
+from rebuild import past_voters
 from rebuild.registry import list_row_checks
 from sessions.models import Session
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.rebuild.test_forged_rows import forge, run
 from tests.rebuild.test_rebuilt_stories import list_differences
+from tests.recovery.resolver import Resolver
 from tests.rows_with_entries import change_roles
 
 pytestmark = pytest.mark.django_db
@@ -136,3 +142,118 @@ def test_votes_that_no_longer_counted_do_not_ground_a_grant(inbox: InboxScenario
     inbox.answer(short, "bob")
     forge(("UPDATE approvals_gate SET minimum = 2",))
     assert name_unfounded() == [str(short.id)]
+
+
+def name_unfounded_rows() -> set[tuple[str, str]]:
+    """Return table and key of the rows that the check names; it names nothing else."""
+    named = list_differences()
+    assert {row["difference"] for row in named} <= {"unfounded"}, named
+    return {(row["table"], row["key"]["id"]) for row in named}
+
+
+def set_role(member: Membership, role: str) -> None:
+    """Give a member another role as the owner of the database, without an entry."""
+    with without_triggers():
+        Membership.objects.filter(pk=member.pk).update(role=role)
+
+
+def list_votes(gate: Gate) -> list[str]:
+    """Return the ids of a request's votes in order."""
+    rows = Vote.objects.filter(gate=gate).order_by("position")
+    return [str(vote) for vote in rows.values_list("id", flat=True)]
+
+
+def test_a_role_given_for_the_moment_of_a_vote_is_named(inbox: InboxScenario) -> None:
+    vic = inbox.person("vic", "viewer")
+    denied = inbox.gate(inbox.plan())
+    gate = inbox.gate(inbox.plan("e-2", arguments={"command": "git push origin two"}))
+    set_role(vic, "reviewer")
+    assert inbox.answer(gate, "vic").refusal is None
+    assert inbox.answer(denied, "vic", "deny").refusal is None
+    set_role(vic, "viewer")
+    assert name_unfounded_rows() == {
+        ("approvals_gate", str(gate.id)),
+        *(("approvals_vote", vote) for vote in (*list_votes(gate), *list_votes(denied))),
+    }
+    code, text = run("--check")
+    assert (code, "unfounded: approvals_vote" in text) == (1, True), text
+
+
+def test_a_voter_who_lost_the_role_long_before_the_grant_is_named(
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = inbox.gate(inbox.plan(tool="deploy"))
+    inbox.answer(gate, "ann")
+    ann = inbox.person("ann")
+    change_roles(Membership.objects.filter(pk=ann.pk), "viewer")
+    set_role(ann, "reviewer")
+    inbox.answer(gate, "bob")
+    set_role(ann, "viewer")
+    assert Gate.objects.get(id=gate.id).status == "approved"
+    # A role that is taken while others vote may still count: their transactions overlap.
+    assert name_unfounded_rows() == set()
+    monkeypatch.setattr(past_voters, "LATENESS_US", 0)
+    assert name_unfounded_rows() == {("approvals_gate", str(gate.id))}
+
+
+def test_a_team_joined_for_the_moment_of_a_vote_is_named(inbox: InboxScenario) -> None:
+    inbox.rules(RULES_OF_TEAMS)
+    team = teams.create_team(inbox.project, "release")
+    teams.create_team(inbox.project, "other")
+    ann, bob = inbox.person("ann"), inbox.person("bob")
+    teams.add_team_member(team, ann)
+    gates_by_voter = {
+        name: inbox.gate(inbox.plan(name, arguments={"command": f"git push origin {name}"}))
+        for name in ("ann", "bob", "cyd")
+    }
+    assert inbox.answer(gates_by_voter["ann"], "ann").refusal is None
+    assert inbox.answer(gates_by_voter["cyd"], "cyd").refusal is None  # a person of the rule
+    with without_triggers():
+        TeamMember.objects.create(project=inbox.project, team=team, membership=bob)
+        assert inbox.answer(gates_by_voter["bob"], "bob").refusal is None
+        TeamMember.objects.filter(membership=bob).delete()
+    forged = gates_by_voter["bob"]
+    named = {("approvals_gate", str(forged.id)), ("approvals_vote", list_votes(forged)[0])}
+    assert name_unfounded_rows() == named
+    # What follows later changes nothing of the past: people leave, teams end, texts expire.
+    with transaction.atomic():
+        teams.delete_team(team, actor="gatebook")
+        for person in ("ann", "cyd"):
+            people.remove_project_member(inbox.person(person), actor="gatebook")
+    assert name_unfounded_rows() == named
+    # Where the names are erased, the person has the benefit of the doubt.
+    for position in Entry.objects.filter(kind="admin.team_created").values_list("position"):
+        with transaction.atomic():
+            erasures.erase_body(
+                inbox.project.id, position[0], reason="t-1", actor="p_1", now_us=now_us()
+            )
+    assert name_unfounded_rows() == named  # bob was in no team at all
+
+
+def test_an_approval_by_who_resolved_an_earlier_attempt_is_named(
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = inbox.plan()
+    inbox.answer(inbox.gate(planned), "reviewer")
+    inbox.agent.dispatch(planned)
+    Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
+    effect = inbox.effect(planned)
+    Resolver(inbox, "administrator").resolve(effect, "not_happened", insists="1")
+    again = inbox.gate(inbox.plan())
+    assert again.status == "pending"
+    decision = VoteDecision(ruling="approved", votes=1)
+    monkeypatch.setattr(votes, "decide_vote", lambda _context, _ballot: decision)
+    with without_triggers():
+        inbox.answer(again, "administrator")
+    assert name_unfounded_rows() == {("approvals_gate", str(again.id))}
+
+
+RULES_OF_TEAMS: Final = """
+name: teams
+rules:
+  - id: push
+    title: A push to a protected branch
+    match: {tools: [git.push]}
+    outcome: require
+    require: {teams: [release], people: [cyd], minimum: 1}
+"""

@@ -195,6 +195,12 @@ def _find_project(name: str | None) -> Project | None:
     return project
 
 
+_UNFOUNDED: Final = {
+    "approvals_gate": "it was granted without the votes that it asks for",
+    "approvals_vote": "the voter then lacked the role, or was not among those asked",
+}
+
+
 def _format_line(described: dict[str, Any]) -> str:
     """Return a difference as one line for a terminal."""
     key = ", ".join(f"{name}={value}" for name, value in described["key"].items())
@@ -216,9 +222,8 @@ def _format_line(described: dict[str, Any]) -> str:
                 f"altered: {where}: {described['column']} is not the value whose digest {entry} has"
             )
         case "unfounded":
-            return (
-                f"unfounded: {where}: it was granted without the votes that it asks for ({entry})"
-            )
+            why = _UNFOUNDED.get(described["table"], "no entry before it permits it")
+            return f"unfounded: {where}: {why} ({entry})"
         case "misplaced":
             return (
                 f"misplaced: {where}: what it refers to is gone, or of another project or session"
