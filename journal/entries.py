@@ -240,6 +240,12 @@ def write_positions(positions: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def read_positions(runs: str) -> list[tuple[int, int]]:
+    """Return the first and the last position of each run that `write_positions` wrote."""
+    pairs = (run.partition("-") for run in runs.split(","))
+    return [(int(first), int(last or first)) for first, _, last in pairs]
+
+
 def _named(project: UUID, kind: str, thing: UUID, about: Mapping[str, UUID]) -> Draft:
     """Build the entry by Gatebook for a thing that a fact names."""
     return Draft(

@@ -1,13 +1,18 @@
 """The one writer of Erasure: deletes bodies with their salts, and records it."""
 
 from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 import orjson
 from django.db import IntegrityError, transaction
 
+from db.row_changes import RowChange, write_row_changes
 from journal import entries, text_caches
+from journal.imported_entries import imported_actor
 from journal.models import Entry, Erasure
+
+IMPORTED_ACTOR: Final = imported_actor("origin")  # of what another installation erased
 
 
 class NothingToErase(Exception):
@@ -17,6 +22,11 @@ class NothingToErase(Exception):
 def import_erasures(rows: Sequence[Erasure]) -> None:
     """Import erasures of another journal, whose entries are here without bodies."""
     Erasure.objects.bulk_create(rows, batch_size=500)
+
+
+def restore_erasures(changes: Sequence[RowChange]) -> None:
+    """Restore what rows say of erased bodies to what the journal gives (manage.py rebuild)."""
+    write_row_changes(Erasure, changes)
 
 
 def expire_bodies(

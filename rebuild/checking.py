@@ -129,8 +129,11 @@ def _count_made_up(unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]) 
 
     Rows that are of another project too are named by the checks of what rows refer to.
     """
-    counts = {(check.table, "*", MADE_UP): check.select(batch).count() for check in checks}
-    return BatchResult(unit, batch, Counter(), (), +Counter(counts))
+    counts = Counter[tuple[str, str, str]]()
+    for check in checks:
+        rows = check.select(batch).count() if check.count is None else check.count(batch)
+        counts[check.table, "*", MADE_UP] = rows
+    return BatchResult(unit, batch, Counter(), (), +counts)
 
 
 def compare_imported_batch(batch: RebuildBatch, tables: Sequence[str]) -> BatchResult:

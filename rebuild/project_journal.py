@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,6 +20,7 @@ ERASED: Final = "the body of its entry is erased"
 NO_PERSON: Final = "the pseudonym stands for no account"
 _BODIES_AT_ONCE: Final = 500
 _LAST: Final = ("received_us", "facts")
+_NEAR_US: Final = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,20 @@ def load_project_entries(
     return entries
 
 
+def match_clock(stored: int | None, entry: ProjectEntry) -> int:
+    """Return the time of a row if it is near that of its entry; else that of the entry.
+
+    The two clocks are read one after the other, in either order.
+    """
+    is_near = stored is not None and abs(stored - entry.received_us) <= _NEAR_US
+    return stored if is_near and stored is not None else entry.received_us
+
+
+def iterate_project_entries(batch: RebuildBatch, kinds: Sequence[str]) -> Iterator[ProjectEntry]:
+    """Yield the entries of these kinds of the project, also of an archive, and keep none."""
+    return _read_entries(Entry.objects.filter(project__in=[batch.project]), kinds)
+
+
 def load_installation_entries(kinds: Sequence[str]) -> list[ProjectEntry]:
     """Return the entries of these kinds of every project, in order, also those of archives."""
     return list(_read_entries(Entry.objects.all(), kinds))
@@ -91,9 +107,8 @@ def _read_entries(entries: "QuerySet[Entry]", kinds: Sequence[str]) -> Iterator[
         "actor",
         *_LAST,
     )
-    stored = list(rows.values_list(*names, "body_commit"))
-    for start in range(0, len(stored), _BODIES_AT_ONCE):
-        part = stored[start : start + _BODIES_AT_ONCE]
+    stored = rows.values_list(*names, "body_commit").iterator(_BODIES_AT_ONCE)
+    while part := list(islice(stored, _BODIES_AT_ONCE)):
         bodies = Body.objects.filter(entry__in=[row[0] for row in part])
         texts = {
             position: (bytes(salt), text)

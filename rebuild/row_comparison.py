@@ -96,6 +96,8 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
         result.unknown.update(row.unknown.items())
         result.differences += _describe_faults(check, batch, row, stored)
         _compare_columns(check, batch, result, pk, stored, row)
+    if check.count is not None:
+        result.rows = check.count(batch)
     moved = _load_moved(check, names, folded)
     for row in folded.values():
         result.unknown.update(row.unknown.items())

@@ -206,7 +206,7 @@ class _Import:
                     Erasure(
                         entry_id=entry_position,
                         project=self.project.id,
-                        actor=_ERASURE_ACTOR,
+                        actor=erasures.IMPORTED_ACTOR,
                         **entry,
                     )
                     for entry_position, entry in erased
@@ -433,7 +433,6 @@ class _Import:
         return bundle
 
 
-_ERASURE_ACTOR: Final = journal_imported.imported_actor("origin")
 _BATCH: Final = 500
 
 

@@ -4,6 +4,7 @@ from rebuild.checks import (
     account_checks,
     decision_checks,
     effect_checks,
+    erased_body_checks,
     erasure_checks,
     gate_checks,
     lease_checks,
@@ -24,6 +25,7 @@ def register_row_checks() -> None:
     setting_checks.register_setting_checks()
     session_checks.register_session_checks()
     erasure_checks.register_erasure_checks()
+    erased_body_checks.register_erased_body_checks()
     working_state_checks.register_working_state_checks()
     decision_checks.register_decision_checks()
     effect_checks.register_effect_checks()

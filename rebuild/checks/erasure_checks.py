@@ -19,6 +19,7 @@ from rebuild.project_journal import (
     ProjectEntry,
     load_installation_entries,
     load_project_entries,
+    match_clock,
 )
 from rebuild.project_names import read_user
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
@@ -32,6 +33,7 @@ _REQUESTS: Final = tuple(
 _HOLDS: Final = ("erasure.hold_set", "erasure.hold_released")
 _SETS: Final = ("retention.loaded", "retention.activated")
 _CLOCK: Final = "the clock of the row"
+_MOMENTS: Final = ("asked_at_us", "confirmed_at_us", "executed_at_us")
 _PROGRESS: Final = "how far the job came"
 UNKNOWN_WORDS: Final = ["(unknown: set this hold again)"]
 UNKNOWN_REQUEST_WORDS: Final = ["(unknown: request the erasure again)"]
@@ -47,7 +49,7 @@ def _fold_requests(batch: RebuildBatch) -> Iterator[FoldedRow]:
         if request is not None and entry.event_id == keyed_digest(entry.kind, request):
             courses.setdefault(request, {}).setdefault(entry.kind, entry)
     rows = ErasureRequest.objects.values(
-        "id", "state", "words", "word_digests", "keeps_decisions", "confirmed_by_id"
+        "id", "state", "words", "word_digests", "keeps_decisions", *_MOMENTS
     )
     stored = {row["id"]: row for row in rows}
     for request, course in courses.items():
@@ -79,9 +81,12 @@ def _fold_request(
         "reason": requested.read("reason", unknown),
         "state": state if state in states else states[0],
         "asked_by_id": read_user(batch, requested.actor, unknown, "asked_by_id"),
+        "asked_at_us": match_clock(stored.get("asked_at_us"), requested),
         "requested_position": requested.position,
         "confirmed_by_id": None,
+        "confirmed_at_us": None,
         "executed_position": None,
+        "executed_at_us": None,
     }
     if values["state"] not in ("scrubbing", "done", "withdrawn"):
         words = stored.get("words", [])
@@ -89,8 +94,10 @@ def _fold_request(
         values["words"] = words if has_its_words else UNKNOWN_REQUEST_WORDS
     if confirmed is not None:
         values["confirmed_by_id"] = read_user(batch, confirmed.actor, unknown, "confirmed_by_id")
+        values["confirmed_at_us"] = match_clock(stored.get("confirmed_at_us"), confirmed)
     if executed is not None and not is_replayed:
         values["executed_position"] = executed.position
+        values["executed_at_us"] = match_clock(stored.get("executed_at_us"), executed)
     last = max(entry.position for entry in course.values())
     return FoldedRow((values["id"],), values, last, unknown)
 
@@ -126,8 +133,8 @@ def _find_terms(
 
 
 def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
-    rows = _select_holds(batch).values_list("set_position", "words", "released_at_us")
-    stored = {position: (words, ended_us) for position, words, ended_us in rows}
+    rows = _select_holds(batch).values_list("set_position", "words", "set_at_us", "released_at_us")
+    stored = {position: values for position, *values in rows}
     entries = load_project_entries(batch, _HOLDS)
     ended = {
         entry.facts["hold"]: entry for entry in entries if entry.kind == "erasure.hold_released"
@@ -137,10 +144,9 @@ def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
             continue
         unknown: dict[str, str] = {}
         end = ended.get(entry.position)
-        words, released_at_us = stored.get(entry.position, ([], None))
+        words, set_at_us, released_at_us = stored.get(entry.position, ([], None, None))
         if end is not None:
             words = []
-            released_at_us = released_at_us or end.received_us  # a moment after its entry
         if end is None and "words" not in entry.facts:
             unknown["words"] = EARLIER_VERSION
         elif end is None and entry.facts["words"] != recorded_holds.digest_hold_words(words):
@@ -152,8 +158,9 @@ def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "words": words,
             "reason": entry.read("reason", unknown),
             "set_by_id": read_user(batch, entry.actor, unknown, "set_by_id"),
+            "set_at_us": match_clock(set_at_us, entry),
             "set_position": entry.position,
-            "released_at_us": None if end is None else released_at_us,
+            "released_at_us": None if end is None else match_clock(released_at_us, end),
             "released_by_id": None
             if end is None
             else read_user(batch, end.actor, unknown, "released_by_id"),
@@ -161,7 +168,7 @@ def _fold_holds(batch: RebuildBatch) -> Iterator[FoldedRow]:
         yield FoldedRow((entry.position,), values, (end or entry).position, unknown)
 
 
-def _fold_sets(batch: RebuildBatch) -> Iterator[FoldedRow]:
+def fold_retention_sets(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """Yield each loaded set, with its last activation."""
     rows = _select_sets(batch).values_list("id", "text")
     texts, folded = dict(rows), dict[UUID, FoldedRow]()
@@ -224,16 +231,6 @@ def _insert_set(row: FoldedRow) -> dict[str, Any]:
     return {"name": row.values["name"] or "erased", "loaded_at_us": 0, **dict.fromkeys(moments, 0)}
 
 
-def _insert_request(row: FoldedRow) -> dict[str, Any]:
-    """Return what the columns of a missing request are set to that no entry gives."""
-    moments = {"asked_at_us": 0}
-    if row.values["confirmed_by_id"] is not None:
-        moments["confirmed_at_us"] = 0
-    if row.values["executed_position"] is not None:
-        moments["executed_at_us"] = 0
-    return {**moments, "keeps_decisions": row.values["keeps_decisions"]}
-
-
 def register_erasure_checks() -> None:
     """Register the checks of erasure requests, legal holds and retention sets."""
     checks = (
@@ -245,15 +242,12 @@ def register_erasure_checks() -> None:
             _select_requests,
             erasure_requests.restore_erasure_requests,
             {
-                **dict.fromkeys(
-                    ("asked_at_us", "confirmed_at_us", "executed_at_us", "counted_at_us"), _CLOCK
-                ),
+                "counted_at_us": _CLOCK,
                 "scrubbed_at_us": "when the database's files were rewritten, which no entry has",
                 "counts": "the preview; `erasure.confirmed` has its sums",
                 "erased_counts": "what the job counted; `erasure.executed` has its sums",
                 **dict.fromkeys(("progress", "error"), _PROGRESS),
             },
-            _insert_request,
         ),
         RowCheck(
             LegalHold,
@@ -262,14 +256,14 @@ def register_erasure_checks() -> None:
             _fold_holds,
             _select_holds,
             erasure_requests.restore_legal_holds,
-            {"id": "a number of the table, to which nothing refers", "set_at_us": _CLOCK},
-            lambda row: {"set_at_us": 0, "words": row.values["words"] or []},
+            {"id": "a number of the table, to which nothing refers"},
+            lambda row: {"words": row.values["words"] or []},
         ),
         RowCheck(
             RetentionSet,
             ("id",),
             "project",
-            _fold_sets,
+            fold_retention_sets,
             _select_sets,
             retention_sets.restore_retention_sets,
             {

@@ -65,7 +65,8 @@ class RowCheck:
     the batch. `uncomputed` names the columns that no entry gives, with the reason; `insert_values`
     what they are set to where a row is missing. `restore` is a function of the table's one writer.
     `excuse` says why a stored row may be there although no readable entry gives it; empty: it may
-    not. It gets the columns that are compared.
+    not. It gets the columns that are compared. `count` gives the number of rows where `select`
+    leaves out those that fit.
     """
 
     model: type[Model]
@@ -78,6 +79,7 @@ class RowCheck:
     insert_values: Callable[[FoldedRow], Mapping[str, Any]] = lambda _row: {}
     per_effect: bool = False
     excuse: Callable[[RebuildBatch, Mapping[str, Any]], str] = lambda _batch, _stored: ""
+    count: Callable[[RebuildBatch], int] | None = None
 
     @property
     def table(self) -> str:

@@ -138,7 +138,7 @@ FORGERIES: Final = (
                 ("changed", "erasure_erasurerequest", column)
                 for column in (
                     *("project_id", "reason", "words", "word_digests", "state"),
-                    *("confirmed_by_id", "keeps_decisions"),
+                    *("confirmed_by_id", "confirmed_at_us", "keeps_decisions"),
                 )
             ),
             ("changed", "retention_retentionset", "text"),
