@@ -7,7 +7,7 @@ confirmation a line of the erasure journal. Entries hold no words of the subject
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import structlog
@@ -35,6 +35,7 @@ from erasure.word_match import (
 )
 from journal import entries
 from journal.models import Entry
+from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from sessions.models import Session
 
 log = structlog.get_logger("gatebook.erasure")
@@ -204,20 +205,51 @@ def _recount_changed_preview(request: UUID, by: User) -> None:
     )
 
 
-def sign_counts(row: ErasureRequest) -> str:
-    """Return a keyed digest of what the job counted so far, for which request, and up to where."""
+class RecordedCount(NamedTuple):
+    """The last finished count of a request, as its entry has it; zeros before the first one."""
+
+    position: int = 0
+    after: int = 0  # the position of the count before
+    preview: str = ""  # what `sign_counts` returned
+
+
+def load_last_count(row: ErasureRequest) -> RecordedCount:
+    """Return the last finished count of a request. One query."""
+    rows = Entry.objects.filter(
+        IS_OF_A_RARE_KIND,
+        project__in=[project.pk for project in list_covered_projects(row.project)],
+        kind="erasure.counted",
+        lane="system",
+        source=entries.SYSTEM_SOURCE,
+    )
+    for position, text in rows.order_by("-position").values_list("position", "facts"):
+        facts = json.loads(text)
+        if facts["request"] == row.id.hex:
+            return RecordedCount(position, facts["after"], facts["preview"])
+    return RecordedCount()
+
+
+def sign_counts(row: ErasureRequest, after: int) -> str:
+    """Return a keyed digest of what the job counted so far, for which request, and up to where.
+
+    `after` is the position of the last finished count before this one: an earlier one is no part
+    of it.
+    """
     covered = [row.project_id, row.session_id, row.person_id]
     place = {name: value for name, value in row.progress.items() if name != SIGNED}
     counted = [
         *(str(value) for value in covered),
-        *(row.words, row.keeps_decisions, row.counts, row.counted_at_us, place),
+        *(row.words, row.keeps_decisions, row.counts, row.counted_at_us, place, after),
     ]
     return entries.keyed_digest("erasure.counts", row.id.hex, entries.dump_sorted_json(counted))
 
 
 def has_signed_counts(row: ErasureRequest) -> bool:
-    """Return True if the row has the counts as the job signed them."""
-    return bool(row.progress.get(SIGNED) == sign_counts(row))
+    """Return True if the row has what the job signed: of this count, or the last finished one."""
+    last = load_last_count(row)
+    if row.state == "counting":
+        return bool(row.progress.get(SIGNED) == sign_counts(row, last.position))
+    return last.preview == sign_counts(row, last.after)
 
 
 def write_journal_line(row: ErasureRequest) -> None:
@@ -286,8 +318,28 @@ def save_counts(row: ErasureRequest, **values: Any) -> None:
     """Store what was counted so far, signed: a second person will rely on it."""
     for name, value in values.items():
         setattr(row, name, value)
-    row.progress[SIGNED] = sign_counts(row)
+    row.progress[SIGNED] = sign_counts(row, load_last_count(row).position)
     row.save(update_fields=list(values))
+
+
+def finish_count(row: ErasureRequest) -> None:
+    """Let the preview be confirmed. Its entry tells it apart from every earlier one."""
+    row.state, row.counted_at_us, row.progress, row.error = "counted", now_us(), {}, ""
+    with transaction.atomic(durable=True):
+        after = load_last_count(row).position
+        preview = sign_counts(row, after)
+        facts = {"counts": sum_counts(row.counts), "after": after, "preview": preview}
+        record_request_entry(
+            "erasure.counted",
+            row.id,
+            list_covered_projects(row.project),
+            actor=entries.SYSTEM_SOURCE,
+            facts={"request": row.id.hex, **facts},
+            body={},
+            session=row.session_id,
+            number=str(after),
+        )
+        row.save(update_fields=["state", "counted_at_us", "progress", "error"])
 
 
 def save_request(row: ErasureRequest, **values: Any) -> None:
@@ -306,13 +358,18 @@ def record_request_entry(
     facts: dict[str, Any],
     body: dict[str, Any],
     session: UUID | None = None,
+    number: str = "",
 ) -> int:
-    """Append the entry of a request to the journal of each project; return the first position."""
+    """Append the entry of a request to the journal of each project; return the first position.
+
+    `number` tells entries of the same kind apart.
+    """
+    named = [request.hex, number] if number else [request.hex]
     positions = [
         entries.record_system_entry(
             project.pk,
             kind,
-            event_id=entries.keyed_digest(kind, request.hex),
+            event_id=entries.keyed_digest(kind, *named),
             text=entries.dump_sorted_json({"kind": kind, **facts, **body}),
             received_us=now_us(),
             actor=actor,

@@ -22,6 +22,7 @@ from db import raw_sql, retry
 from db.clock import now_us
 from erasure import erasure_files, erasure_journal, person_erasure, storage_scrub
 from erasure.erasure_requests import (
+    finish_count,
     has_signed_counts,
     list_covered_projects,
     record_request_entry,
@@ -139,7 +140,7 @@ def _count(row: ErasureRequest, ends: float | None) -> None:
         save_counts(row, progress=_write_progress(step, after), counts=counts)
         if _is_over(ends):
             return
-    save_counts(row, state="counted", counted_at_us=now_us(), progress={}, error="")
+    finish_count(row)
 
 
 def _erase(row: ErasureRequest, ends: float | None) -> None:

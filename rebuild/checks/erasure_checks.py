@@ -33,7 +33,6 @@ _REQUESTS: Final = tuple(
 _HOLDS: Final = ("erasure.hold_set", "erasure.hold_released")
 _SETS: Final = ("retention.loaded", "retention.activated")
 _CLOCK: Final = "the clock of the row"
-_MOMENTS: Final = ("asked_at_us", "confirmed_at_us", "executed_at_us")
 _PROGRESS: Final = "how far the job came"
 UNKNOWN_WORDS: Final = ["(unknown: set this hold again)"]
 UNKNOWN_REQUEST_WORDS: Final = ["(unknown: request the erasure again)"]
@@ -48,10 +47,7 @@ def _fold_requests(batch: RebuildBatch) -> Iterator[FoldedRow]:
         # Imported entries of another installation have event ids under its key.
         if request is not None and entry.event_id == keyed_digest(entry.kind, request):
             courses.setdefault(request, {}).setdefault(entry.kind, entry)
-    rows = ErasureRequest.objects.values(
-        "id", "state", "words", "word_digests", "keeps_decisions", *_MOMENTS
-    )
-    stored = {row["id"]: row for row in rows}
+    stored = {row["id"]: row for row in ErasureRequest.objects.values()}
     for request, course in courses.items():
         if "erasure.requested" in course:
             yield _fold_request(batch, course, stored.get(UUID(request), {}))
@@ -99,7 +95,16 @@ def _fold_request(
         values["executed_position"] = executed.position
         values["executed_at_us"] = match_clock(stored.get("executed_at_us"), executed)
     last = max(entry.position for entry in course.values())
-    return FoldedRow((values["id"],), values, last, unknown)
+    row = FoldedRow((values["id"],), values, last, unknown)
+    if state in ("counted", "confirmed") and not _has_recorded_preview(ErasureRequest(**stored)):
+        row.faults["counts"] = "altered"
+    return row
+
+
+def _has_recorded_preview(row: ErasureRequest) -> bool:
+    """Return True if the preview is the last that the job counted, or of an earlier version."""
+    is_recorded = erasure_requests.load_last_count(row).position > 0
+    return not is_recorded or erasure_requests.has_signed_counts(row)
 
 
 def _list_possible_states(
@@ -242,9 +247,9 @@ def register_erasure_checks() -> None:
             _select_requests,
             erasure_requests.restore_erasure_requests,
             {
-                "counted_at_us": _CLOCK,
+                "counted_at_us": "the clock of the preview, in the digest of its counts",
                 "scrubbed_at_us": "when the database's files were rewritten, which no entry has",
-                "counts": "the preview; `erasure.confirmed` has its sums",
+                "counts": "the preview, of which `erasure.counted` has a digest",
                 "erased_counts": "what the job counted; `erasure.executed` has its sums",
                 **dict.fromkeys(("progress", "error"), _PROGRESS),
             },

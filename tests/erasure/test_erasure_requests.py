@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from uuid import UUID
 
 import pytest
 from django.conf import settings
@@ -31,6 +32,7 @@ from erasure.word_match import digest_word
 from journal import entries
 from journal.models import Body, Entry
 from notifications.models import NotificationChannel
+from rebuild import checking
 from sessions.models import Message, ObservedFact, Session
 from tests.erasure.conftest import ADDRESS, TRACE, Office, run_all
 from tests.erasure.test_erased_everywhere import find_rows
@@ -210,6 +212,57 @@ def test_a_count_that_the_owner_moved_on_begins_again(
     run_all()
     row.refresh_from_db()
     assert (row.state, row.counts["bodies"]["rows"]) == ("counted", 1)
+
+
+def test_an_earlier_preview_is_not_confirmed_in_place_of_the_last(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner keeps an honest count of few texts, and puts it back when there are more."""
+    append_body(office, f"for {ADDRESS}")
+    row = erasure_requests.request_erasure(
+        office.first, reason="x", project=office.world.project, words=[ADDRESS]
+    )
+    stored = ErasureRequest.objects.filter(pk=row.pk)
+    columns = ("state", "counts", "counted_at_us", "progress")
+    with monkeypatch.context() as steps:
+        steps.setattr(erasure_runner, "_is_over", lambda _ends: True)
+        while not (row.counts.get("bodies") or {}).get("rows"):
+            erasure_runner.run_erasures()
+            row.refresh_from_db()
+    partial = stored.values(*columns)[0]
+    run_all()
+    earlier = stored.values(*columns)[0]
+    append_body(office, f"also for {ADDRESS}")
+    for kept in (earlier, partial):
+        erasure_requests.count_again(row.pk)
+        if kept is earlier:
+            run_all()
+        with transaction.atomic(), suspend_triggers(connection, ["erasure_erasurerequest"]):
+            stored.update(**kept)
+        row.refresh_from_db()
+        assert row.counts["bodies"]["rows"] == 1
+        if kept is earlier:
+            assert name_altered_counts() == [row.pk]
+            with pytest.raises(ChangeRefused, match="counted again"):
+                erasure_requests.confirm_erasure(
+                    row.pk, office.second, erasure_requests.digest_counts(row)
+                )
+        run_all()
+        row.refresh_from_db()
+        assert (row.state, row.counts["bodies"]["rows"]) == ("counted", 2)
+        assert name_altered_counts() == []
+    erasure_requests.confirm_erasure(row.pk, office.second, erasure_requests.digest_counts(row))
+    assert name_altered_counts() == []
+
+
+def name_altered_counts() -> list[UUID]:
+    """Return the requests whose preview `manage.py rebuild --check` names."""
+    return [
+        difference.key["id"]
+        for result in checking.check_batches(None, tables=["erasure_erasurerequest"])
+        for difference in result.differences
+        if (difference.kind, difference.column) == ("altered", "counts")
+    ]
 
 
 def test_what_is_written_after_the_preview_goes_too(office: Office) -> None:
