@@ -27,6 +27,7 @@ from proofs.stable_position import load_stable_position
 from retention import retention_dry_run, retention_sets
 from retention.body_scan import ClassedBody, find_window_end, load_project_holds, read_bodies
 from retention.models import RetentionSet
+from retention.recorded_tools import require_recorded_tools
 from retention.retention_yaml import compute_cutoff_us, list_finite_classes
 from sessions import artifacts
 from sessions.models import Artifact
@@ -115,7 +116,7 @@ def _expire_projects(ends: float | None) -> tuple[Expired, Exception | None]:
 def expire_project(row: RetentionSet, ends: float | None = None) -> Expired:
     """Remove the expired bodies of one project; return how many went.
 
-    Raises SetNotRecorded, HoldNotRecorded.
+    Raises SetNotRecorded, HoldNotRecorded, ToolNotRecorded.
     """
     retention_sets.require_recorded_set(row)
     retention_sets.restart_after_release(row)
@@ -157,6 +158,8 @@ def expire_window(row: RetentionSet, name: str, cutoff: int, after: int, upto: i
             return 0, current.progress  # another run was faster
         store.lock_words()
         holds = load_project_holds(row.project_id)
+        if any(rule["tool"] for rule in row.rules["rules"]):
+            require_recorded_tools(row.project_id, after, upto)
         going = [
             body
             for body in read_bodies(

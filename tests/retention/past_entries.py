@@ -1,5 +1,6 @@
 """Journal entries of past months, and a retention set that lets some of them expire."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -27,9 +28,14 @@ def days_ago(days: int) -> int:
     return now_us() - days * DAY_US
 
 
-def append_texts(world: World, kind: str, texts: list[str], days: int, **columns: Any) -> list[int]:
-    """Append entries that were received some days ago; return their positions."""
-    earlier = entries.keyed_digest(kind, str(days), *texts)[:20]
+def append_texts(
+    world: World, kind: str, texts: Sequence[str | dict[str, Any]], days: int, **columns: Any
+) -> list[int]:
+    """Append entries that were received some days ago; return their positions.
+
+    A text is an argument of the body, or the whole body.
+    """
+    earlier = entries.keyed_digest(kind, str(days), *map(str, texts))[:20]
     drafts = [
         entries.Draft(
             world.project.id,
@@ -38,7 +44,9 @@ def append_texts(world: World, kind: str, texts: list[str], days: int, **columns
             kind,
             "evidence",
             "agent:1",
-            entries.dump_sorted_json({"arguments": {"text": text}}),
+            entries.dump_sorted_json(
+                {"arguments": {"text": text}} if isinstance(text, str) else text
+            ),
             session=world.session.id,
             **columns,
         )

@@ -14,10 +14,12 @@ from investigation.fulltext import indexer
 from investigation.models import EffectText
 from journal import body_partitions, entries, erasures
 from journal.models import Body, Entry, Erasure
+from ledger.models import Effect
 from monitoring.models import JobHeartbeat
 from proofs.verifier import gatebook_verify
 from retention import expiry, retention_dry_run, retention_sets
 from retention.models import RetentionSet
+from retention.recorded_tools import ToolNotRecorded
 from retention.retention_dry_run import sum_due
 from retention.retention_yaml import parse_retention
 from sessions import artifacts
@@ -95,6 +97,36 @@ def test_a_set_that_the_owner_forged_removes_nothing(office: Office) -> None:
             transaction.set_rollback(True)
     assert with_bodies(kept) == kept
     assert expiry.run_retention().bodies == 0
+
+
+def test_a_tool_that_the_owner_forged_removes_nothing(office: Office) -> None:
+    """A rule for a tool reads the row, which its plan confirms while that has its text."""
+    from db.triggers import suspend_triggers
+
+    world, effect = office.world, office.world.write(Effect, tool="pay.out")
+    plan = {"tool": "pay.out", "arguments": {}}
+    (kept,) = append_texts(world, "effect.planned", [plan], 200, effect=effect.id)
+    (gone,) = append_texts(world, "effect.acknowledged", ["sent"], 200, effect=effect.id)
+    activate(world)
+
+    def set_tool(tool: str) -> None:
+        with transaction.atomic(), suspend_triggers(connection, ["ledger_effect"]):
+            Effect.objects.filter(pk=effect.pk).update(tool=tool)
+
+    for tool in ("file.read", "pay"):
+        set_tool(tool)
+        with pytest.raises(ToolNotRecorded, match="Nothing was removed"):
+            expiry.run_retention()
+        assert with_bodies([kept, gone]) == [kept, gone]
+    set_tool("pay.out")
+    assert expiry.run_retention().bodies == 1
+    assert with_bodies([kept, gone]) == [kept]
+    # An effect of which a text is gone is not compared: nothing is left to compare it with.
+    late = append_texts(world, "effect.failed", ["late"], 200, effect=effect.id)
+    remove_by_force(kept)
+    set_tool("file.read")
+    assert expiry.run_retention().bodies == 1
+    assert with_bodies(late) == []
 
 
 def test_a_legal_hold_wins_until_it_is_released(office: Office) -> None:
