@@ -50,7 +50,7 @@ def publish_to_git(
     clone = _prepare_clone(target)
     tip = _fetch_tip(target, clone)
     _check_last_commit(target, clone, tip, last)
-    file_name = f"{heads[0].origin.replace('/', '-')}.checkpoint"
+    file_name = _name_file(heads[0].origin)
     shown = _git(target, clone, "show", f"{tip}:{file_name}", check=False) if tip else ""
     notes = find_notes(shown.encode())
     # Pushed before a crash that lost the receipts.
@@ -75,6 +75,22 @@ def publish_to_git(
     _git(target, clone, "gc", "--auto", "--quiet", check=False)
     for commit in commits:
         yield _write_git_receipt(target, commit)
+
+
+def read_published_commits(target: AnchorTarget, origin: str) -> dict[str, str]:
+    """Return the commits of tree heads that the remote has, with their subjects, newest first."""
+    clone = _prepare_clone(target)
+    tip = _fetch_tip(target, clone)
+    if not tip:
+        return {}
+    log = _git(target, clone, "log", "--format=%H %s", tip, "--", _name_file(origin))
+    lines = (line.partition(" ") for line in log.splitlines())
+    return {commit: subject for commit, _, subject in lines}
+
+
+def _name_file(origin: str) -> str:
+    """Return the name of an installation's file in the branch."""
+    return f"{origin.replace('/', '-')}.checkpoint"
 
 
 def find_git_faults(target: AnchorTarget) -> list[str]:

@@ -1,8 +1,9 @@
 """What every kind of anchor works with: heads to publish, the tree, and notes published before."""
 
 import base64
+import mmap
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -81,16 +82,19 @@ class TreeReader(Protocol):
 
 def find_notes(content: bytes) -> list[NoteInPlace]:
     """Return the signed tree heads in `content`, in their order; anything else is skipped."""
-    return [
-        NoteInPlace(
+    return list(iterate_notes(content))
+
+
+def iterate_notes(content: bytes | mmap.mmap) -> Iterator[NoteInPlace]:
+    """Yield the signed tree heads in `content`, one at a time."""
+    for match in _NOTE.finditer(content):
+        yield NoteInPlace(
             match["origin"].decode(errors="replace"),
             int(match["size"]),
             base64.b64decode(match["root"]),
             match[0].decode(errors="replace"),
             match.start(),
         )
-        for match in _NOTE.finditer(content)
-    ]
 
 
 def refuse_other_history(

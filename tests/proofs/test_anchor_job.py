@@ -17,14 +17,16 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from config.checks import find_unusable_anchors
 from db import jobs
 from db.clock import now_us
+from db.triggers import suspend_triggers
 from monitoring import job_heartbeats
+from proofs import signed_note
 from proofs.anchors import anchors
 from proofs.anchors.anchor_settings import KINDS
 from proofs.anchors.published_head import find_notes
 from proofs.models import Anchor, TreeHead
 from tests.journal.committed import committed
 from tests.proofs.small_tree import SmallTree
-from tests.proofs.small_witness import Witness
+from tests.proofs.small_witness import Witness, run_witness
 
 __all__ = ["committed"]
 pytestmark = pytest.mark.django_db
@@ -252,3 +254,56 @@ def test_the_command_publishes_prints_and_refuses(
     assert find_unusable_anchors()
     with pytest.raises(CommandError, match="GATEBOOK_ANCHORS, anchor witness"):
         run()
+
+
+def test_rows_that_claim_another_anchor_or_are_gone_are_named(
+    make_head: MakeHead, settings: Settings, tmp_path: Path
+) -> None:
+    """The owner of the database removes the triggers; what anchors hold is not theirs."""
+
+    def check() -> list[str]:
+        output = StringIO()
+        try:
+            call_command("anchor_heads", "--check", stdout=output)
+        except CommandError:
+            output.write("differ")
+        return output.getvalue().splitlines()
+
+    first = make_head(3)
+    public = signed_note.read_public_key(SmallTree(1).key)
+    with run_witness(Witness({first.key_name: public})) as witness:
+        places = {"file": f"file:{tmp_path}/heads", "git": f"git:{tmp_path}/heads.git"}
+        settings.GATEBOOK_ANCHORS = "; ".join(
+            (*places.values(), f"witness:{witness.url} key={witness.verifier_key}")
+        )
+        subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "heads.git")], check=True)
+        publish()
+        for size in (9, 12, 40):
+            make_head(size)
+            publish()
+    number = {name: Anchor.objects.filter(name=name).count() for name in ("file", "git", "witness")}
+    assert number == dict.fromkeys(number, 4)
+    assert [line.partition(" rows")[0] for line in check()] == [f"{name}: 4" for name in number]
+    never = make_head(44)  # no anchor took it
+    with transaction.atomic(), suspend_triggers(connection, ["proofs_anchor"]):
+        for row in Anchor.objects.filter(tree_head=4):
+            copied = {"kind": row.kind, "anchored_at_us": 7, "receipt": row.receipt}
+            Anchor.objects.create(tree_head=never, name=row.name, **copied)
+        Anchor.objects.filter(tree_head=2).delete()
+        Anchor.objects.filter(tree_head=3, name="witness").update(receipt='{"path": "x"}')
+    named = check()
+    assert named[-1] == "differ"
+    for text in (
+        f"file: {tmp_path}/heads does not hold tree head 5 at byte ",
+        f"file: no row says that {tmp_path}/heads holds the tree head of 9 entries at byte ",
+        f"git: {tmp_path}/heads.git does not hold tree head 5 as commit ",
+        f"git: no row says that {tmp_path}/heads.git holds commit ",
+        f"witness: {witness.name} did not cosign tree head 5 as its row says",
+        "witness: 3 rows compared, 1 cannot be: only the receiver knows",
+    ):
+        assert any(line.startswith(text) for line in named), (text, named)
+    assert len(named) == 3 + 5 + 1
+    (tmp_path / "heads").unlink()
+    assert any("cannot be read: No such file" in line for line in check())
+    settings.GATEBOOK_ANCHORS = f"file=webhook:https://hook.example/; {places['git']}"
+    assert "file: 0 rows compared, 4 cannot be" in check()[0]

@@ -6,7 +6,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from proofs.anchors.anchor_settings import load_anchor_settings
 from proofs.anchors.anchors import publish_now
-from proofs.anchors.published_head import AnchorTarget
+from proofs.anchors.published_head import AnchorFailed, AnchorTarget
+from proofs.anchors.receipt_check import ReceiptCheck, check_receipts
 from proofs.anchors.webhook import derive_anchor_secret
 from proofs.signed_note import format_verifier_key
 from proofs.signing_keys import load_signing_keys, to_note_key
@@ -26,6 +27,12 @@ class Command(BaseCommand):
             action="store_true",
             help="print the public keys of tree heads for witnesses and verifiers, and publish "
             "nothing",
+        )
+        shown.add_argument(
+            "--check",
+            action="store_true",
+            help="compare the rows about published heads with what files, git remotes and "
+            "witnesses hold, and publish nothing. Exit code 1 where they differ",
         )
         shown.add_argument(
             "--secret",
@@ -52,7 +59,28 @@ class Command(BaseCommand):
                 raise CommandError(f"{options['secret']} is no webhook. Only webhooks are signed.")
             self.stdout.write(derive_anchor_secret(options["secret"]))
             return
-        self._publish([by_name[name] for name in wanted])
+        targets = [by_name[name] for name in wanted]
+        if options["check"]:
+            self._check(targets)
+        else:
+            self._publish(targets)
+
+    def _check(self, targets: list[AnchorTarget]) -> None:
+        has_faults = False
+        for target in targets:
+            try:
+                checked = check_receipts(target)
+            except AnchorFailed as failure:
+                checked = ReceiptCheck(0, 0, [str(failure)])
+            for fault in checked.faults:
+                self.stdout.write(f"{target.name}: {fault}")
+            self.stdout.write(
+                f"{target.name}: {checked.compared:,} rows compared, {checked.uncompared:,} cannot"
+                " be: only the receiver knows, or they are of another place"
+            )
+            has_faults |= bool(checked.faults)
+        if has_faults:
+            raise CommandError("Rows about anchors differ from what the anchors hold.")
 
     def _publish(self, targets: list[AnchorTarget]) -> None:
         has_failed = False
