@@ -4,10 +4,12 @@ A match of an effect that may be so is a confirmation of the ledger (ledger/conf
 People question matches: a withdrawn one stays on record and takes its confirmation back.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from approvals import gated_commands
 from db.clock import now_us
+from db.row_changes import RowChange, write_row_changes
 from hooks.code_hosts.matching import RuleMatch
 from hooks.models import CodeHostEvent, EventMatch
 from journal import entries
@@ -100,6 +102,11 @@ def withdraw_match(match: EventMatch, *, actor: str, reason: str) -> None:
     match.status, match.position, match.reason = "withdrawn", position, reason
     match.decided_by, match.decided_us = actor, now_us()
     match.save(update_fields=["status", "position", "reason", "decided_by", "decided_us"])
+
+
+def restore_event_matches(changes: Sequence[RowChange]) -> None:
+    """Restore matches to what the journal gives (manage.py rebuild)."""
+    write_row_changes(EventMatch, changes)
 
 
 def _store_match(event: CodeHostEvent, match: RuleMatch, status: str, position: int) -> EventMatch:

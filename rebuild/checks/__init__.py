@@ -6,6 +6,7 @@ from rebuild.checks import (
     effect_checks,
     erased_body_checks,
     erasure_checks,
+    event_match_checks,
     gate_checks,
     lease_checks,
     message_checks,
@@ -30,6 +31,7 @@ def register_row_checks() -> None:
     decision_checks.register_decision_checks()
     effect_checks.register_effect_checks()
     gate_checks.register_gate_checks()
+    event_match_checks.register_event_match_checks()
     outbox_checks.register_outbox_checks()
     lease_checks.register_lease_checks()
     message_checks.register_message_checks()

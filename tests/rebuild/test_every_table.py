@@ -14,7 +14,8 @@ HEARTBEAT: Final = "follows from heartbeats, which are not in the journal"
 OWN_VIEW: Final = "a person's own view, which decides nothing about agents"
 ACCOUNT: Final = "accounts change by commands of the server, which write no entry"
 SIGN_IN: Final = "sign-ins in progress; each has an entry of its own kind"
-EVENT: Final = "what a code host sent; matches confirm effects, which are checked"
+EVENT: Final = "what a code host sent, as its receiver read it; the matches are checked"
+ANCHOR: Final = "compared with what the anchors hold: manage.py anchor_heads --check"
 
 # Table -> why neither a check nor a guard with an entry covers it.
 REASONS: Final = {
@@ -34,7 +35,6 @@ REASONS: Final = {
     "django_session": SIGN_IN,
     "hooks_codehostdelivery": EVENT,
     "hooks_codehostevent": EVENT,
-    "hooks_eventmatch": EVENT,
     "investigation_alert": OWN_VIEW,
     "investigation_alertchannel": OWN_VIEW,
     "investigation_effecttext": INDEX,
@@ -60,7 +60,7 @@ REASONS: Final = {
     "monitoring_jobheartbeat": "the heartbeats of Gatebook's own jobs",
     "monitoring_stuckepisode": HEARTBEAT,
     "notifications_notification": DELIVERY,
-    "proofs_anchor": JOURNAL,
+    "proofs_anchor": ANCHOR,
     "proofs_sealedentry": JOURNAL,
     "proofs_sealprogress": "where the seal goes on; the verifier counts what is not sealed",
     "proofs_signingkey": JOURNAL,
