@@ -31,19 +31,19 @@ _COUNT: Final = (
 def list_batches(
     project: UUID | None, after: UUID | None = None
 ) -> Iterator[tuple[Unit, RebuildBatch]]:
-    """Yield what is checked: the installation, each project, then their sessions after `after`.
+    """Yield what is checked: installation, projects, sessions after `after`, and relations.
 
     With a `project` only its own. A run that resumes after a session has checked the sessions
     before it, and checks all else again: that takes little time, and decides most.
     """
     if project is None:
         yield "installation", RebuildBatch(None)
-    yield "relations", RebuildBatch(project)
     projects = Project.objects.order_by("id").values_list("id", flat=True)
     for identity in projects if project is None else [project]:
         yield "project", RebuildBatch(identity)
     for batch in _list_session_batches(project, after):
         yield "session", batch
+    yield "relations", RebuildBatch(project)
 
 
 def count_sessions(project: UUID | None) -> int:

@@ -6,7 +6,7 @@ the entries and that at the rows, others may have written both.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -80,7 +80,23 @@ def check_batches(
     """Check everything (of one project), and yield the result of each batch.
 
     `after`: the session after which an interrupted run goes on. `tables` limits the check to some.
+    A row that no entry gives is named for that only, and not again for what it refers to.
     """
+    added: set[tuple[Any, ...]] = set()
+    for result in _check_all(project, after, tables):
+        named = [(row, (row.table, *row.key.values())) for row in result.differences]
+        if result.unit == "relations":
+            others = tuple(row for row, key in named if key not in added)
+            result = replace(result, differences=others)
+        # A name, which begins other keys, may be that of a row in each project.
+        added.update(key for row, key in named if row.kind == "added" and isinstance(key[1], UUID))
+        yield result
+
+
+def _check_all(
+    project: UUID | None, after: UUID | None, tables: Sequence[str]
+) -> Iterator[BatchResult]:
+    """Check everything (of one project), what rows refer to last."""
     samples = _load_samples()
     archives = set(Project.objects.filter(archive=True).values_list("id", flat=True))
     for unit, batch in batches.list_batches(project, after):
