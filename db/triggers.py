@@ -8,7 +8,7 @@ a database where one is missing. Upper apps add triggers with `register_triggers
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -261,32 +261,62 @@ def _digest(statement: str, printed: str) -> str:
 
 def install_triggers(connection: BaseDatabaseWrapper) -> None:
     """Create missing triggers and update functions, for apps whose tables all exist."""
+    absent, installable = set(find_missing_triggers(connection)), _find_installable(connection)
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT quote_ident(current_schema())")
+            (schema,) = cursor.fetchone()
+            for trigger_set in installable:
+                cursor.execute(trigger_set.functions.replace("{schema}", schema))
+    # A disabled trigger, or one on another table, counts as missing.
+    _drop_triggers(
+        connection,
+        {
+            name: table
+            for trigger_set in installable
+            for name, (table, _) in trigger_set.triggers(connection).items()
+            if name in absent
+        },
+    )
+    _create_triggers(connection, installable, absent)
+
+
+def _find_installable(connection: BaseDatabaseWrapper) -> list[TriggerSet]:
+    """Return the sets of triggers whose tables all exist."""
     existing = set(connection.introspection.table_names())
-    absent, partitions = set(find_missing_triggers(connection)), load_table_partitions(connection)
+    return [
+        trigger_set
+        for trigger_set in _trigger_sets
+        if {
+            *trigger_set.needs,
+            *(table for table, _ in trigger_set.triggers(connection).values()),
+        }
+        <= existing
+    ]
+
+
+def _create_triggers(
+    connection: BaseDatabaseWrapper, trigger_sets: Iterable[TriggerSet], names: Collection[str]
+) -> None:
+    """Create the triggers `names`, which do not exist, as far as they are in `trigger_sets`."""
+    partitions = load_table_partitions(connection)
     with connection.cursor() as cursor:
-        for trigger_set in _trigger_sets:
-            triggers = trigger_set.triggers(connection)
-            if not {*trigger_set.needs, *(table for table, _ in triggers.values())} <= existing:
-                continue
-            if connection.vendor == "postgresql":
-                cursor.execute("SELECT quote_ident(current_schema())")
-                cursor.execute(trigger_set.functions.replace("{schema}", cursor.fetchone()[0]))
-            for name, (table, statement) in triggers.items():
-                if name in absent:
-                    # A disabled trigger, or one on another table, counts as missing.
-                    _drop_triggers(connection, {name: table})
-                    cursor.execute(f"CREATE TRIGGER {name} {statement}")
-                    if " FOR EACH STATEMENT " in statement:
-                        for partition in partitions.get(table, ()):
-                            own = statement.replace(f" ON {table} ", f" ON {partition} ", 1)
-                            cursor.execute(f"CREATE TRIGGER {name} {own}")
-                    if connection.vendor == "postgresql":
-                        cursor.execute(
-                            "SELECT pg_get_triggerdef(oid, TRUE) FROM pg_trigger"
-                            f" WHERE tgname = '{name}' AND tgrelid = '{table}'::regclass"
-                        )
-                        digest = _digest(statement, cursor.fetchone()[0])
-                        cursor.execute(f"COMMENT ON TRIGGER {name} ON {table} IS '{digest}'")
+        for trigger_set in trigger_sets:
+            for name, (table, statement) in trigger_set.triggers(connection).items():
+                if name not in names:
+                    continue
+                cursor.execute(f"CREATE TRIGGER {name} {statement}")
+                if " FOR EACH STATEMENT " in statement:
+                    for partition in partitions.get(table, ()):
+                        own = statement.replace(f" ON {table} ", f" ON {partition} ", 1)
+                        cursor.execute(f"CREATE TRIGGER {name} {own}")
+                if connection.vendor == "postgresql":
+                    cursor.execute(
+                        "SELECT pg_get_triggerdef(oid, TRUE) FROM pg_trigger"
+                        f" WHERE tgname = '{name}' AND tgrelid = '{table}'::regclass"
+                    )
+                    digest = _digest(statement, cursor.fetchone()[0])
+                    cursor.execute(f"COMMENT ON TRIGGER {name} ON {table} IS '{digest}'")
 
 
 def drop_for_test_flush(connection: BaseDatabaseWrapper) -> None:
@@ -310,7 +340,7 @@ def suspend_triggers(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> 
         with connection.cursor() as cursor:  # references, which a trigger may not be created before
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-    install_triggers(connection)
+    _create_triggers(connection, _find_installable(connection), suspended)
 
 
 def _drop_triggers(connection: BaseDatabaseWrapper, triggers: Mapping[str, str]) -> None:

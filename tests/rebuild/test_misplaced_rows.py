@@ -68,8 +68,7 @@ def copy_row(model: type[Model], source: Model | None = None, /, **values: Any) 
     copy: Any = model(**copied)
     for name, value in values.items():
         setattr(copy, name, value)
-    tables = [check.table for check in list_row_checks()]
-    with transaction.atomic(), triggers.suspend_triggers(connection, tables):
+    with transaction.atomic(), triggers.suspend_triggers(connection, [model._meta.db_table]):
         model._base_manager.bulk_create([copy])
     return copy
 
