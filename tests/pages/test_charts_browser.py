@@ -436,7 +436,8 @@ def test_a_narrow_timeline_opens_where_a_bar_is(agent: Caller, browser: Browser)
     with open_chart(browser, client, f"/sessions/{session}/?live=off", 390) as page:
         bar, lanes = page.locator("[data-lanes] a").last, page.locator("[data-lanes]")
         shown, around = bar.bounding_box(), lanes.bounding_box()
-        assert shown and around
+        assert shown is not None
+        assert around is not None
         assert lanes.evaluate("part => part.scrollWidth > part.clientWidth")
         assert around["x"] <= shown["x"] < around["x"] + around["width"]
 
