@@ -1,12 +1,11 @@
-"""Who could vote at a past entry: the roles, teams and names of people, as entries give them."""
+"""What a person could decide at a past entry: roles, teams and names, as entries give them."""
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from accounts.models import ROLES
 from approvals.policies.engine import Requirement
-from investigation.history.past_entries import PastEntry
 from rebuild.project_journal import ProjectEntry, load_project_entries
 from rebuild.registry import RebuildBatch
 
@@ -17,68 +16,82 @@ LATENESS_US: Final = 60_000_000
 
 
 class _Change(NamedTuple):
-    """From which entry on a person has something, or lacks it."""
+    """From which entry on a person has another role, or is of a team; empty: no longer."""
 
     position: int
     received_us: int
-    has_it: bool
+    role: str
+
+
+class Moment(Protocol):
+    """An entry, as sessions or projects read it."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def received_us(self) -> int: ...
 
 
 class PastVoters:
     """The people of one project, at any of its entries."""
 
     def __init__(self, batch: RebuildBatch) -> None:
-        # By pseudonym, and by team; None for a role with which one votes.
+        # By pseudonym, and by team; None for the role in the project.
         self._changes: dict[str, dict[UUID | None, list[_Change]]] = {}
         self._usernames: dict[str, str] = {}
-        for entry in load_project_entries(batch, MEMBER_KINDS):
-            self._add_change(entry, None, has_it=entry.facts.get("role") in _VOTING_ROLES)
+        for entry in load_project_entries(batch, MEMBER_KINDS, of_archives=True):
+            self._add_change(entry, None, entry.facts.get("role", ""))
             if username := (entry.body or {}).get("username"):
                 self._usernames[entry.facts["person"]] = username
         for entry in load_project_entries(batch, TEAM_MEMBER_KINDS):
-            has_it = entry.kind == "admin.team_member_added"
-            self._add_change(entry, entry.subject, has_it=has_it)
+            is_added = entry.kind == "admin.team_member_added"
+            self._add_change(entry, entry.subject, _IN_TEAM if is_added else "")
         self._team_names = {
             entry.subject: (entry.body or {}).get("name")
             for entry in load_project_entries(batch, ("admin.team_created",))
         }
 
-    def _add_change(self, entry: ProjectEntry, team: UUID | None, *, has_it: bool) -> None:
+    def _add_change(self, entry: ProjectEntry, team: UUID | None, role: str) -> None:
         changes = self._changes.setdefault(entry.facts["person"], {}).setdefault(team, [])
-        changes.append(_Change(entry.position, entry.received_us, has_it))
+        changes.append(_Change(entry.position, entry.received_us, role))
 
-    def could_vote(self, person: str, requirement: Requirement | None, entry: PastEntry) -> bool:
+    def had_role(self, person: str, roles: Collection[str], entry: Moment) -> bool:
+        """Return True if a pseudonym had one of these roles at an entry."""
+        return _held_at(self._changes.get(person, {}).get(None, ()), roles, entry)
+
+    def could_vote(self, person: str, requirement: Requirement | None, entry: Moment) -> bool:
         """Return True if a pseudonym had the role at an entry, and was asked by the requirement.
 
         A name or team whose words are erased, and a requirement that is, count for the person.
         """
-        changes = self._changes.get(person, {})
-        if not _held_at(changes.get(None, ()), entry):
+        if not self.had_role(person, _VOTING_ROLES, entry):
             return False
         if requirement is None or not (requirement.teams or requirement.people):
             return True
         if requirement.people and self._usernames.get(person) in (None, *requirement.people):
             return True
         return bool(requirement.teams) and any(
-            self._team_names.get(team) in (None, *requirement.teams) and _held_at(history, entry)
-            for team, history in changes.items()
+            self._team_names.get(team) in (None, *requirement.teams)
+            and _held_at(changes, (_IN_TEAM,), entry)
+            for team, changes in self._changes[person].items()
             if team is not None
         )
 
 
 _VOTING_ROLES: Final = ROLES[ROLES.index("reviewer") :]
+_IN_TEAM: Final = "member"
 
 
-def _held_at(changes: Iterable[_Change], entry: PastEntry) -> bool:
-    """Return True if the last change before an entry gave it, or one took it a moment before."""
+def _held_at(changes: Iterable[_Change], roles: Collection[str], entry: Moment) -> bool:
+    """Return True if a person had one of these roles at an entry, or until a moment before."""
     before, lately = False, False
     for change in changes:
         if change.position > entry.position:
             break
         if change.received_us <= entry.received_us - LATENESS_US:
-            before = change.has_it
+            before = change.role in roles
         else:
-            lately |= change.has_it
+            lately |= change.role in roles
     return before or lately
 
 

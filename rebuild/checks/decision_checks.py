@@ -12,12 +12,14 @@ from approvals.exemptions import EXEMPTION_SCOPES, digest_scope
 from approvals.gates.statuses import STEP_UPS
 from approvals.models import Activation, Exemption, ExemptionVote, PolicySet
 from approvals.policies import policies, policies_yaml
+from approvals.voting.quorum import GRANTING_ROLES
 from db.ids import new_uuid7
 from db.yaml_reader import DocumentError
 from ledger import stops
 from ledger.models import Stop, Tool
 from ledger.tools import registry
 from ledger.tools.registry import tool_name_digest
+from rebuild.past_voters import PastVoters, load_past_voters
 from rebuild.project_journal import (
     EARLIER_VERSION,
     ERASED,
@@ -86,7 +88,24 @@ def _fold_exemption(
             case "used":
                 values["uses"] += 1
                 values["used_at_us"] = entry.received_us
+    if not _has_its_grantors(entries, values["minimum"], load_past_voters(batch)):
+        faults["in_force_at_us"] = "unfounded"
     return FoldedRow((request.subject,), values, entries[-1].position, unknown, faults)
+
+
+def _has_its_grantors(entries: list[ProjectEntry], minimum: int, people: PastVoters) -> bool:
+    """Return False for an exemption in force without the people that its first entry asks for."""
+    granted = next((entry for entry in entries if entry.kind == "exemption.granted"), None)
+    if granted is None:
+        return True
+    grantors = {
+        entry.actor
+        for entry in entries
+        if entry.kind in _GRANTS
+        and entry.position <= granted.position
+        and all(people.had_role(entry.actor, GRANTING_ROLES, moment) for moment in (entry, granted))
+    }
+    return len(grantors) >= minimum
 
 
 def _fold_exemption_votes(batch: RebuildBatch) -> Iterator[FoldedRow]:
@@ -105,7 +124,10 @@ def _fold_exemption_votes(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "position": entry.position,
             "voted_at_us": entry.received_us,
         }
-        yield FoldedRow((entry.subject, entry.actor), values, entry.position, unknown)
+        row = FoldedRow((entry.subject, entry.actor), values, entry.position, unknown)
+        if not load_past_voters(batch).had_role(entry.actor, GRANTING_ROLES, entry):
+            row.faults["actor"] = "unfounded"
+        yield row
 
 
 def _fold_stops(batch: RebuildBatch) -> Iterator[FoldedRow]:

@@ -1,18 +1,20 @@
 """Checks of erasure requests, legal holds and retention sets: what decides which texts go."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import QuerySet
 
+from accounts.models import SAMPLE_IDS
 from db.yaml_reader import DocumentError
 from erasure import erasure_requests, recorded_holds
 from erasure.models import ErasureRequest, LegalHold
 from erasure.word_match import digest_word
 from journal.entries import keyed_digest
+from rebuild.past_voters import PastVoters
 from rebuild.project_journal import (
     EARLIER_VERSION,
     ERASED,
@@ -42,15 +44,43 @@ UNKNOWN_DIGESTS: Final = [{"length": 0, "digest": "unknown"}]
 def _fold_requests(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """Yield each request. One of every project has its entries in each; the first ones count."""
     courses: dict[str, dict[str, ProjectEntry]] = {}
+    confirmed: dict[str, list[ProjectEntry]] = {}
     for entry in load_installation_entries(_REQUESTS):
         request = entry.facts.get("request")  # None where a body was erased alone
         # Imported entries of another installation have event ids under its key.
         if request is not None and entry.event_id == keyed_digest(entry.kind, request):
             courses.setdefault(request, {}).setdefault(entry.kind, entry)
+            if entry.kind == "erasure.confirmed":
+                confirmed.setdefault(request, []).append(entry)
     stored = {row["id"]: row for row in ErasureRequest.objects.values()}
     for request, course in courses.items():
         if "erasure.requested" in course:
-            yield _fold_request(batch, course, stored.get(UUID(request), {}))
+            row = _fold_request(batch, course, stored.get(UUID(request), {}))
+            if not _was_confirmed_by_second(
+                course["erasure.requested"], confirmed.get(request, ())
+            ):
+                row.faults["confirmed_by_id"] = "unfounded"
+            yield row
+
+
+def _was_confirmed_by_second(requested: ProjectEntry, confirmed: Sequence[ProjectEntry]) -> bool:
+    """Return False if the confirmation is by the same person, or by no administrator of a project.
+
+    Who confirms the erasure of a person administers the projects of that person only, which no
+    entry lists; a sample project has entries of its own.
+    """
+    covers_projects = requested.facts["subject"] != "person" or requested.facts.get("project")
+    return all(
+        entry.actor != requested.actor
+        and (
+            not covers_projects
+            or entry.project.int in SAMPLE_IDS
+            or PastVoters(RebuildBatch(entry.project)).had_role(
+                entry.actor, ("administrator",), entry
+            )
+        )
+        for entry in confirmed
+    )
 
 
 def _fold_request(

@@ -5,16 +5,21 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from accounts import people, teams
 from accounts.models import Membership, TeamMember
+from approvals import exemptions
 from approvals.gates import gates
-from approvals.models import Gate, Vote
+from approvals.gates.statuses import US
+from approvals.models import Exemption, Gate, Vote
 from approvals.voting import votes
 from approvals.voting.votes import VoteDecision
 from db import triggers
 from db.clock import now_us
+from erasure import erasure_requests
+from erasure.models import ErasureRequest
 from journal import erasures
 from journal.models import Entry
 from ledger import permissions
@@ -23,7 +28,9 @@ from ledger.permissions import Grant
 from rebuild import past_voters
 from rebuild.registry import list_row_checks
 from sessions.models import Session
+from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.erasure.conftest import run_all
 from tests.rebuild.test_forged_rows import forge, run
 from tests.rebuild.test_rebuilt_stories import list_differences
 from tests.recovery.resolver import Resolver
@@ -246,6 +253,63 @@ def test_an_approval_by_who_resolved_an_earlier_attempt_is_named(
     with without_triggers():
         inbox.answer(again, "administrator")
     assert name_unfounded_rows() == {("approvals_gate", str(again.id))}
+
+
+def test_an_exemption_granted_with_a_role_of_the_moment_is_named(inbox: InboxScenario) -> None:
+    vic, operator = inbox.person("vic", "viewer"), inbox.person("olga", "operator")
+
+    def ask(user: User) -> Exemption:
+        return exemptions.create_exemption(
+            inbox.project,
+            tool="deploy",
+            reason="The release train, INC-204.",
+            ends_at_us=now_us() + 3600 * US,
+            user=user,
+            **proved(),
+        )
+
+    genuine, forged = ask(operator.user), ask(operator.user)
+    assert (genuine.minimum, forged.in_force_at_us) == (2, None)
+    assert exemptions.confirm_exemption_grant(genuine, inbox.user("administrator"), **proved())
+    assert name_unfounded_rows() == set()
+    set_role(vic, "operator")
+    assert exemptions.confirm_exemption_grant(forged, vic.user, **proved())
+    set_role(vic, "viewer")
+    named = list_differences()
+    assert {row["difference"] for row in named} == {"unfounded"}
+    assert [(row["table"], next(iter(row["key"].values()))) for row in named] == [
+        (table, str(forged.id)) for table in ("approvals_exemption", "approvals_exemptionvote")
+    ]
+    # With a minimum that was lowered for the moment the application grants it alone.
+    alone = ask(operator.user)
+    with without_triggers():
+        Exemption.objects.filter(pk=alone.pk).update(minimum=1)
+        assert exemptions.confirm_exemption_grant(alone, inbox.user("administrator"), **proved())
+        Exemption.objects.filter(pk=alone.pk).update(minimum=2)
+    assert len(list_differences()) == 2
+
+
+def test_an_erasure_confirmed_with_a_role_of_the_moment_is_named(inbox: InboxScenario) -> None:
+    first, vic = inbox.user("administrator"), inbox.person("vic", "viewer")
+    second = inbox.person("adam", "administrator")
+    texts: dict[str, Any] = {"project": inbox.project, "words": ["jane@example.com"]}
+    of_person = {"project": None, "person": inbox.person("vera").user}
+    genuine, forged, everywhere = (
+        erasure_requests.request_erasure(first, reason="ticket 88", **covered)
+        for covered in (texts, texts, of_person)
+    )
+    run_all()  # counts the previews
+
+    def confirm(row: ErasureRequest, user: User) -> None:
+        row.refresh_from_db()
+        erasure_requests.confirm_erasure(row.pk, user, erasure_requests.digest_counts(row))
+
+    confirm(genuine, second.user)
+    confirm(everywhere, second.user)
+    set_role(vic, "administrator")
+    confirm(forged, vic.user)
+    set_role(vic, "viewer")
+    assert name_unfounded_rows() == {("erasure_erasurerequest", str(forged.pk))}
 
 
 RULES_OF_TEAMS: Final = """

@@ -197,6 +197,9 @@ def _find_project(name: str | None) -> Project | None:
 
 _UNFOUNDED: Final = {
     "approvals_gate": "it was granted without the votes that it asks for",
+    "approvals_exemption": "it was put in force without the people that it asks for",
+    "approvals_exemptionvote": "the person then lacked the role",
+    "erasure_erasurerequest": "who confirmed it was not a second administrator then",
     "approvals_vote": "the voter then lacked the role, or was not among those asked",
 }
 
