@@ -49,7 +49,7 @@ MAIN_NAV = (
 )
 _COUNT_OF_KEY = {"a": "waiting", "b": "stuck"}
 # What a screen reader says after the count.
-_WORDS_OF_KEY = {"a": "waiting", "b": "need a person"}
+_WORDS_OF_KEY = {"a": "waiting", "b": "for a person"}
 
 ADMIN_NAV = (
     NavItem("People", "people", "administrator", key="p"),

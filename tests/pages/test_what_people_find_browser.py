@@ -307,9 +307,9 @@ def test_the_stuck_number_counts_only_what_needs_a_person(harbour: Found, page: 
     expect(page.locator("header.head")).to_contain_text(
         "3 need a person; 2 more wait for a worker’s check or for a person"
     )
-    expect(page.locator(STUCK)).to_have_text(re.compile(r"^3\s*waiting$"))
+    expect(page.locator(STUCK)).to_have_text(re.compile(r"^3\s*for a person$"))
     harbour.open(page, "/")
-    expect(page.locator(STUCK)).to_have_text(re.compile(r"^3\s*waiting$"))
+    expect(page.locator(STUCK)).to_have_text(re.compile(r"^3\s*for a person$"))
 
 
 def test_an_edit_is_named_by_its_file_and_a_push_shows_its_recorded_diff(

@@ -197,7 +197,7 @@ def test_erasures_and_holds_move_only_with_their_entry(written: Organization) ->
         asker, project=written.project, reason="ticket 89", words=["Max Moe"]
     )
     for row in (request, running):
-        erasure_requests.save_counts(row, state="counted", counted_at_us=7, progress={})
+        erasure_requests.finish_count(row)
     shown = erasure_requests.digest_counts(running)
     erasure_requests.confirm_erasure(running.id, second, shown)
     ErasureRequest.objects.filter(pk=running.pk).update(state="running")

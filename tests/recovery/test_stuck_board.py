@@ -56,7 +56,7 @@ def test_a_dead_session_is_on_the_board_after_its_deadline_without_a_sweep(
     assert "Stuck: 1" in page
     assert "Worker gone: lease expired 1, S2" in page
     assert "no heartbeat since" in page
-    assert "Stuck 1 waiting" in page  # the rail shows the same count
+    assert "Stuck 1 for a person" in page  # the rail shows the same count
     assert not StuckEpisode.objects.exists()
 
 
@@ -79,13 +79,13 @@ def test_the_rail_of_every_page_counts_raised_episodes(
     viewer = organization.client("viewer")
     assert "waiting" not in page_text(viewer, "/tools/").partition("Tools")[0]
     sweeper.sweep_stuck()
-    assert "Stuck 1 waiting" in page_text(viewer, "/tools/")
+    assert "Stuck 1 for a person" in page_text(viewer, "/tools/")
     pass_by(600)
     sweeps_go_on(600)
     sweeper.sweep_stuck()
     sweeper.sweep_stuck()
     assert open_rules() == {"S2": True, "S7": True}
-    assert "Stuck 1 waiting" in page_text(viewer, "/tools/")  # one session, counted once
+    assert "Stuck 1 for a person" in page_text(viewer, "/tools/")  # one session, counted once
 
 
 def test_the_why_page_lists_the_terms_with_values_and_thresholds(
