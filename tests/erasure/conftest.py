@@ -30,10 +30,14 @@ class Office:
     first: User
     second: User
 
+    def ask(self, *words: str, **options: Any) -> ErasureRequest:
+        """Ask for an erasure, and count nothing yet."""
+        values = {"reason": "ticket 88", "project": self.world.project, **options}
+        return erasure_requests.request_erasure(self.first, words=words, **values)
+
     def request(self, *words: str, **options: Any) -> ErasureRequest:
         """Ask for an erasure and count its preview."""
-        values = {"reason": "ticket 88", "project": self.world.project, **options}
-        row = erasure_requests.request_erasure(self.first, words=words, **values)
+        row = self.ask(*words, **options)
         run_all()
         row.refresh_from_db()
         assert row.state == "counted"

@@ -185,9 +185,7 @@ def test_a_count_that_the_owner_moved_on_begins_again(
 ) -> None:
     """The owner lowers what was counted so far, skips tables, or lets other words be counted."""
     append_body(office, f"for {ADDRESS}")
-    row = erasure_requests.request_erasure(
-        office.first, reason="x", project=office.world.project, words=[ADDRESS]
-    )
+    row = office.ask(ADDRESS)
     stored = ErasureRequest.objects.filter(pk=row.pk)
     monkeypatch.setattr(erasure_runner, "_is_over", lambda _ends: True)
     last = erasure_runner._write_progress(erasure_runner._FILES, None)
@@ -219,9 +217,7 @@ def test_an_earlier_preview_is_not_confirmed_in_place_of_the_last(
 ) -> None:
     """The owner keeps an honest count of few texts, and puts it back when there are more."""
     append_body(office, f"for {ADDRESS}")
-    row = erasure_requests.request_erasure(
-        office.first, reason="x", project=office.world.project, words=[ADDRESS]
-    )
+    row = office.ask(ADDRESS)
     stored = ErasureRequest.objects.filter(pk=row.pk)
     columns = ("state", "counts", "counted_at_us", "progress")
     with monkeypatch.context() as steps:
