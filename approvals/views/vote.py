@@ -214,7 +214,10 @@ def undo_page(request: MemberRequest, gate: UUID) -> HttpResponse:
         state = undo.find_undo_state(gate_row, request.membership.user_id)
         if state == "undoable":
             return HttpResponse(status=204)
-        return render(request, "approvals/vote/_undo.html", {"undo_state": state})
+        answer = render(request, "approvals/vote/_undo.html", {"undo_state": state})
+        if state == "used":
+            answer.headers["HX-Trigger"] = "approval-used"  # the request on the page polls at once
+        return answer
     outcome = run_vote(lambda: undo.undo_vote(gate_row, request.membership))
     if outcome.refusal is not None:
         messages.error(request, outcome.refusal[1])

@@ -135,6 +135,18 @@ def test_the_button_goes_as_soon_as_the_agent_used_the_approval(
     assert rita.client.get(reverse("gate_undo", args=[gate.id]))["Location"] == url_of(gate)
 
 
+def test_the_request_on_the_page_polls_as_soon_as_the_line_above_says_used(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
+    page = rita.page(rita.answer(gate)["Location"])
+    inbox.agent.dispatch(planned)
+    url = reverse("gate_undo", args=[gate.id])
+    event = rita.client.get(url, headers={"HX-Request": "true"})["HX-Trigger"]
+    assert re.search(rf'hx-trigger="[^"]*, {event} from:body" [^>]*data-polls', page)
+
+
 def test_no_button_is_shown_if_the_agent_was_faster_than_the_page(
     inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
