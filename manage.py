@@ -1,6 +1,7 @@
 #!/usr/bin/env python
 """Every operator's command of Gatebook: `python manage.py help`."""
 
+import gc
 import os
 import sys
 
@@ -13,7 +14,10 @@ def main() -> None:
     from db.operator_errors import run_with_sentences
 
     def run() -> None:
+        gc.disable()  # until all is loaded, which stays: a tenth of the time of a start
         django.setup()
+        gc.freeze()
+        gc.enable()
         from config import installation
 
         installation.refuse_command(sys.argv)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+gc.disable()  # until all is loaded
 
 import django
 
@@ -81,4 +82,5 @@ if multiprocessing.parent_process() is not None:
 # collecting less often saves a fifth of a batch's Python time.
 gc.collect()
 gc.freeze()
+gc.enable()
 gc.set_threshold(20_000, 20, 50)
