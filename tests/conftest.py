@@ -19,6 +19,7 @@ from typing import Any
 import hypothesis
 import pytest
 from django.db import connection
+from django.template.base import Template
 from django.urls import set_urlconf
 from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -64,6 +65,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 
 # A test without one of these fixtures or the mark `django_db` cannot use the database.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
+_RENDER: Any = Template._render  # type: ignore[attr-defined]  # before Django replaces it
 # Timeouts of a browser and of a page's database query, long enough for a busy machine.
 PATIENT_S = 60.0
 FOLDERS_OF_PROGRAMS = {"client", "evaluation", "config"}
@@ -239,6 +241,13 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
             partitioned = {name for (name,) in cursor.fetchall()}
             for table in {*connection.introspection.table_names(cursor)} - partitioned:
                 cursor.execute(f'ALTER TABLE "{table}" SET (autovacuum_enabled = false)')
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_templates(django_test_environment: None) -> None:
+    """Render templates as the product does. Django's test environment copies the context of each
+    template that a page includes, which no test reads."""
+    Template._render = _RENDER  # type: ignore[attr-defined]  # Django's own, unannotated
 
 
 @pytest.fixture(autouse=True)

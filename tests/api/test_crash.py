@@ -266,6 +266,7 @@ def test_what_was_acknowledged_is_stored_exactly_once(server_process: Server, to
     assert stored <= set(after) <= stored | {item for sent in unanswered for item in sent.ids}
 
 
+@pytest.mark.matrix_on_postgresql
 def test_artifact_bytes_and_a_dispatch_survive_a_crash(server_process: Server, token: str) -> None:
     agent = Caller(token, address=server_process.url)
     agent.session("commands")

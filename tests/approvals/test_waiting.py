@@ -219,6 +219,7 @@ def test_waiting_agents_are_answered_at_a_stop_and_get_rulings_after_it(
         assert_all_answered([pool.submit(waits, agent(), gate) for gate in gates], "approved")
 
 
+@pytest.mark.matrix_on_postgresql
 def test_a_killed_server_loses_no_ruling(
     server: Server, people: People, agent: Callable[[], httpx.Client]
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from config.supervisor import KILL_AFTER_S, is_ready
 from tests.config.server import ROOT, copy_schema
 from tests.config.test_supervisor import BUSY_S, Served, alive, processes_of, wait_until
+from tests.matrices import keep_core
 
 RECIPE = (
     (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
@@ -108,15 +109,17 @@ def stop(running: "subprocess.Popen[bytes]", url: str) -> None:
 
 @pytest.mark.once
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_ctrl_c_ends_all_and_a_later_run_is_approved_by_the_administrator(
-    tmp_path: Path,
+@pytest.mark.parametrize("is_second_run", keep_core([False, True], [False]))
+def test_ctrl_c_ends_all_after_the_push_that_the_administrator_approved(
+    tmp_path: Path, is_second_run: bool
 ) -> None:
     copy_schema(tmp_path)
     demo, first, second = Demo(tmp_path), tmp_path / "first", tmp_path / "second"
     password = demo.prepare()
-    with demo.run_to_gate(first) as (running, _):
-        stop(running, demo.url)
-    assert "push-next" not in first.read_text()
+    if is_second_run:
+        with demo.run_to_gate(first) as (running, _):
+            stop(running, demo.url)
+        assert "push-next" not in first.read_text()
     with demo.run_to_gate(second) as (running, gate):
         approve(demo.url, gate, password)
         wait_until(lambda: f"done; see {demo.url}/sessions/" in second.read_text(), WITHIN_S)

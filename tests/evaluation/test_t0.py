@@ -123,11 +123,11 @@ def test_a_death_at_any_tick_leaves_what_happened_known(
     check_deaths(installation, remote, name, tricks=0, least=5)
 
 
-@pytest.mark.parametrize("name", keep_core(ONE_OF_EACH, ["idempotency_key", "opaque"]))
+@pytest.mark.parametrize("name", keep_core(ONE_OF_EACH, ["opaque"]))
 def test_a_death_beside_any_outcome_of_a_request_leaves_what_happened_known(
     installation: Installation, remote: Oracle, name: str
 ) -> None:
-    """The core has one class that is decided after a death, and the class that cannot be."""
+    """The core has the class that cannot be decided after a death."""
     check_deaths(installation, remote, name, tricks=1, least=25)
 
 

@@ -39,6 +39,7 @@ def load_rows() -> list[Any]:
     return list(Erasure.objects.order_by("entry").values())
 
 
+@pytest.mark.matrix_on_postgresql
 def test_a_forged_record_of_an_erasure_is_named_and_restored(
     origin: Origin, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def list_forged() -> set[tuple[str, str, str]]:
     }
 
 
+@pytest.mark.matrix_on_postgresql
 def test_a_forged_match_is_named_and_restored(host: CodeHost) -> None:
     agent_identities.add_identity(
         host.organization.agent, "github", "Release-Bot", actor="gatebook"
