@@ -1,14 +1,14 @@
-"""Guards of members, tokens, repositories, teams and pseudonyms, on both databases.
+"""Guards of accounts, members, tokens, repositories and teams, on both databases.
 
 A role, an invitation, a team, an agent's owner, a token or a repository's ref patterns change only
-with the `admin.*` entry that says so. A pseudonym never changes: the whole journal is attributed by
-it.
+with the `admin.*` entry that says so, and so does whether an account is open. A pseudonym never
+changes: the whole journal is attributed by it.
 """
 
 from typing import Final
 
 from accounts.models import Repository
-from accounts.people import OWN_PASSWORD_KINDS
+from accounts.people import ACCOUNT_KINDS, OWN_PASSWORD_KINDS
 from db.row_guards import RowGuard, build_guards, entry_says, list_changes
 
 _MEMBER_KINDS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
@@ -82,6 +82,19 @@ _SAYS_OWN_PASSWORD: Final = entry_says(
     "((SELECT password FROM {schema}auth_user WHERE id = NEW.user_id),"
     " '$' || {fact:salt} || '$') > 0",
 )
+_ACCOUNT_PSEUDONYM: Final = "(SELECT pseudonym FROM {schema}accounts_person WHERE user_id = NEW.id)"
+
+
+def _says_account(kind: str) -> str:
+    return entry_says(
+        kind,
+        project="",
+        subject="",
+        among=ACCOUNT_KINDS,
+        about=f"{{fact:person}} = {_ACCOUNT_PSEUDONYM}",
+    )
+
+
 _INVITED: Final = ("id", "project_id", "user_id", "role", "invited_by", "created_at")
 
 _GUARDS: Final = (
@@ -364,11 +377,31 @@ _GUARDS: Final = (
         "account_keeps_its_username",
         "auth_user",
         "UPDATE",
-        "NEW.username <> COALESCE("
-        "(SELECT pseudonym FROM {schema}accounts_person WHERE user_id = NEW.id), '')",
+        f"NEW.username <> COALESCE({_ACCOUNT_PSEUDONYM}, '')",
         "an account keeps its username: pages attribute a person's acts by it",
         columns=("username",),
         when="NEW.username <> OLD.username",
+    ),
+    RowGuard(
+        # A new account is open. With a closed one, a person can neither sign in nor decide.
+        "account_is_closed_with_its_entry",
+        "auth_user",
+        "UPDATE",
+        f"NOT {_says_account(ACCOUNT_KINDS[0])}",
+        "an account is closed only with admin.account_closed (manage.py close_account)",
+        columns=("is_active",),
+        when="OLD.is_active AND NOT NEW.is_active",
+    ),
+    RowGuard(
+        # An erased person has the pseudonym as name.
+        "account_is_opened_with_its_entry",
+        "auth_user",
+        "UPDATE",
+        f"NEW.username = COALESCE({_ACCOUNT_PSEUDONYM}, '')"
+        f" OR NOT {_says_account(ACCOUNT_KINDS[1])}",
+        "an account is opened only with admin.account_opened (manage.py open_account)",
+        columns=("is_active",),
+        when="NEW.is_active AND NOT OLD.is_active",
     ),
     RowGuard(
         # An erased person keeps the row: the erasure takes their name from the account.

@@ -1,16 +1,18 @@
 """The one writer of users, Person and Membership: accounts, pseudonyms and roles."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
+from django.contrib.sessions.models import Session as SignIn
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from accounts import teams
@@ -104,10 +106,19 @@ def add_project_member(
         )
     if user is None:
         user = create_user(project, username, password, actor=actor, must_replace=must_replace)
+    elif not user.is_active:
+        raise ChangeRefused(
+            f"The account of {username} is closed. Open it first: manage.py open_account."
+        )
     membership = Membership(project=project, user=user, role=role)
     pseudonym = ensure_pseudonym(user)
     # The entry comes first: guards refuse a role without one (account_guards.py).
-    facts = {"person": pseudonym, "role": role, "account": digest_account(pseudonym, user.pk)}
+    facts: dict[str, object] = {
+        "person": pseudonym,
+        "role": role,
+        "account": digest_account(pseudonym, user.pk),
+        "active": True,
+    }
     if invitation is not None:
         facts["invitation"] = invitation.hex
     _record(membership, "admin.member_added", actor, facts)
@@ -390,10 +401,114 @@ def create_user(
     return user
 
 
-def deactivate_user(user: User) -> None:
-    """End the account of a person who is being erased: nobody can sign in with it."""
+ACCOUNT_KINDS: Final = ("admin.account_closed", "admin.account_opened")
+
+
+@transaction.atomic(savepoint=False)
+def close_account(username: str, *, actor: str = SYSTEM_SOURCE) -> int:
+    """Close an account: the person can no longer sign in or decide. Return how many sign-ins end.
+
+    Roles, teams and agents stay the person's. Raises ChangeRefused for an unknown or closed
+    account, and when a project would lose its last active administrator.
+    """
+    user = _lock_account(username)
+    if not user.is_active:
+        raise ChangeRefused(f"The account of {username} is closed already.")
+    project = find_dependent_project(user)
+    if project is not None:
+        raise ChangeRefused(
+            f"{username} is the last active administrator of {project.name}. Make another member"
+            " an administrator first."
+        )
+    _record_account(user, "admin.account_closed", actor)
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    return _end_sign_ins(user)
+
+
+@transaction.atomic(savepoint=False)
+def open_account(username: str, *, actor: str = SYSTEM_SOURCE) -> None:
+    """Open a closed account: the person signs in with the password that they had.
+
+    Raises ChangeRefused for an unknown or open account, and for that of an erased person.
+    """
+    user = _lock_account(username)
+    if user.is_active:
+        raise ChangeRefused(f"The account of {username} is open already.")
+    # An erasure takes the password at its start, and the name at its end.
+    if username == ensure_pseudonym(user) or not user.has_usable_password():
+        raise ChangeRefused(f"{username} was erased. Invite the person under a new name.")
+    _record_account(user, "admin.account_opened", actor)
+    User.objects.filter(pk=user.pk).update(is_active=True)
+
+
+@transaction.atomic(savepoint=False)
+def deactivate_user(user: User, *, actor: str) -> None:
+    """End the account of a person who is being erased.
+
+    It is recorded where the person belongs to projects, so before they leave. Repeating records
+    nothing.
+    """
+    if User.objects.filter(pk=user.pk, is_active=True).exists():
+        _record_account(user, "admin.account_closed", actor)
     user.set_unusable_password()
     User.objects.filter(pk=user.pk).update(is_active=False, password=user.password)
+
+
+def find_dependent_project(user: User) -> Project | None:
+    """Return a project whose only active administrator is `user`, or None."""
+    others = Membership.objects.filter(
+        project=OuterRef("project"), role="administrator", user__is_active=True
+    ).exclude(user=user)
+    administered = Membership.objects.filter(user=user, role="administrator")
+    alone = administered.filter(~Exists(others)).select_related("project").order_by("id").first()
+    return None if alone is None else alone.project
+
+
+def _lock_account(username: str) -> User:
+    """Lock a person's memberships, the other administrators of these projects, and the account.
+
+    Votes lock the voter's membership, changes of roles those of administrators, in this order: two
+    administrators can neither close each other nor be closed and demoted at once.
+    """
+    projects = Membership.objects.filter(user__username=username).values("project")
+    condition = Q(user__username=username) | Q(role="administrator", project__in=projects)
+    rows = Membership.objects.select_for_update(of=("self",)).filter(condition)
+    list(rows.order_by("project_id", "id").values_list("id"))
+    user = User.objects.select_for_update(no_key=True).filter(username=username).first()
+    if user is None:
+        raise ChangeRefused(f"There is no person {username!r}.")
+    return user
+
+
+def _record_account(user: User, kind: str, actor: str) -> None:
+    """Record that an account is closed or opened, in every project of the person.
+
+    Without one it is recorded as their own password is. The entry comes first: a guard lets the
+    account change for no other person (account_guards.py).
+    """
+    person = ensure_pseudonym(user)
+    facts = {"person": person, "account": digest_account(person, user.pk)}
+    members = Membership.objects.filter(user=user).order_by("project_id")
+    places: list[tuple[UUID, UUID | None]] = list(members.values_list("project", "id"))
+    is_named = bool(places)
+    for project, subject in places or [(load_oldest_project(), None)]:
+        record_admin_entry(
+            project,
+            kind,
+            actor=actor if is_named else SYSTEM_SOURCE,
+            subject=subject,
+            facts=facts,
+            words={"username": user.get_username(), "person": person} if is_named else {},
+        )
+
+
+def _end_sign_ins(user: User) -> int:
+    """Delete the sign-ins of a person, which would count again once the account is open."""
+    rows = SignIn.objects.filter(expire_date__gt=timezone.now()).iterator(500)
+    ended = [row.pk for row in rows if row.get_decoded().get(SESSION_KEY) == str(user.pk)]
+    for start in range(0, len(ended), 500):
+        SignIn.objects.filter(pk__in=ended[start : start + 500]).delete()
+    return len(ended)
 
 
 def anonymize_user(user: User, pseudonym: str) -> None:
@@ -450,16 +565,16 @@ def _lock_member(membership: Membership) -> None:
 
 def _require_other_administrator(membership: Membership) -> None:
     remaining = Membership.objects.filter(
-        project=membership.project_id, role="administrator"
+        project=membership.project_id, role="administrator", user__is_active=True
     ).exclude(pk=membership.pk)
     if not remaining.exists():
         raise ChangeRefused(
-            f"{membership.user.get_username()} is the last administrator of"
+            f"{membership.user.get_username()} is the last active administrator of"
             f" {membership.project.name}. Make another member an administrator first."
         )
 
 
-def _record(membership: Membership, kind: str, actor: str, facts: dict[str, str]) -> None:
+def _record(membership: Membership, kind: str, actor: str, facts: Mapping[str, object]) -> None:
     record_admin_entry(
         membership.project_id,
         kind,

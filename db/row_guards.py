@@ -66,13 +66,15 @@ def entry_says(
 ) -> str:
     """Return the condition that an entry of `kind` says so, as SQL about the row called `entry`.
 
-    `project`, `subject` and `position` are SQL of the row; `position` is given where the row names
-    its entry. `where` compares facts. `among` are all kinds about the row's state, of which SQLite
-    takes the newest; `about` tells apart the rows of one subject, with facts of `entry`. `once`
-    is for a change that happens to a row once, so that no entry can be used again.
+    `project`, `subject` and `position` are SQL of the row; an empty `project` stands for any one,
+    and `position` is given where the row names its entry. `where` compares facts. `among` are all
+    kinds about the row's state, of which SQLite takes the newest; `about` tells apart the rows of
+    one subject, with facts of `entry`. `once` is for a change that happens to a row once, so that
+    no entry can be used again.
     """
     kinds = (kind,) if isinstance(kind, str) else tuple(kind)
-    conditions = [f"entry.project = {project}", f"entry.kind IN {_quote_all(kinds)}"]
+    of_project = f"= {project}" if project else "IN (SELECT id FROM {schema}accounts_project)"
+    conditions = [f"entry.project {of_project}", f"entry.kind IN {_quote_all(kinds)}"]
     if subject:
         conditions.append(f"entry.subject = {subject}")
     if lane:
@@ -91,7 +93,7 @@ def entry_says(
         conditions.insert(2, _IS_RARE.format(alias="entry"))
         if not once:
             newest = [
-                f"newer.project = {project}",
+                f"newer.project {of_project}",
                 f"newer.kind IN {_quote_all(tuple(among) or kinds)}",
                 _IS_RARE.format(alias="newer"),
                 "newer.position > entry.position",

@@ -14,24 +14,23 @@ from db.errors import ChangeRefused
 
 def check_erasable_person(user: User) -> None:
     """Raise ChangeRefused for a person whom a project needs as its administrator."""
-    for membership in Membership.objects.filter(user=user, role="administrator"):
-        others = Membership.objects.filter(project=membership.project, role="administrator")
-        if not others.exclude(user=user).exists():
-            raise ChangeRefused(
-                f"This person is the last administrator of {membership.project.name}. Make another"
-                " member an administrator first."
-            )
+    project = people.find_dependent_project(user)
+    if project is not None:
+        raise ChangeRefused(
+            f"This person is the last active administrator of {project.name}. Make another member"
+            " an administrator first."
+        )
 
 
 @transaction.atomic
 def end_person_access(user: User, *, actor: str) -> None:
     """Remove the person from every project, and deactivate the account. Repeating is harmless."""
     check_erasable_person(user)
+    people.deactivate_user(user, actor=actor)
     for membership in Membership.objects.select_related("user", "project").filter(user=user):
         people.remove_project_member(membership, actor=actor)
     for invitation in Invitation.objects.filter(user=user).select_related("project"):
         invitations.cancel_invitation(invitation.project, invitation.pk, actor=actor)
-    people.deactivate_user(user)
 
 
 @transaction.atomic

@@ -371,6 +371,14 @@ def remove_members(members: "models.QuerySet[Membership]") -> None:
             member.delete()
 
 
+def close_accounts(users: "models.QuerySet[User]") -> None:
+    """Close accounts, whatever the verbs would refuse."""
+    with transaction.atomic():
+        for user in users:
+            people._record_account(user, "admin.account_closed", "gatebook")
+            User.objects.filter(pk=user.pk).update(is_active=False)
+
+
 def change_agents(agents: "models.QuerySet[Agent]", **columns: Any) -> None:
     """Give agents an owner or a team, whatever the verbs would refuse."""
     with transaction.atomic():

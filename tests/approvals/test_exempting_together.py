@@ -289,8 +289,7 @@ def test_an_exemption_ends_with_the_right_to_grant_it(
         elif how == "removed":
             people.remove_project_member(member, actor="p_boss")
         else:
-            member.user.is_active = False
-            member.user.save()
+            people.close_account(member.user.username)
     answer = dispatch(inbox, other)
     assert code(answer) == (409, "GATE_GONE")
     assert inbox.plan("e-3", tool="act", arguments={"n": 3})["answer"] == "wait"

@@ -37,9 +37,7 @@ def removed(inbox: InboxScenario, name: str) -> None:
 
 
 def deactivated(inbox: InboxScenario, name: str) -> None:
-    user = inbox.user(name)
-    user.is_active = False
-    user.save()
+    people.close_account(name)
 
 
 def owner_now(inbox: InboxScenario, name: str) -> None:

@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from accounts import people
 from accounts.models import Agent, Membership
 from approvals.models import Gate, PolicySet
 from approvals.policies import dry_run
@@ -272,8 +273,7 @@ def test_a_requirement_that_no_one_meets_is_another_outcome_with_a_warning(
     quiet.person("zoe")
     assert replayed(quiet, draft(2))[1] == []
     member = Membership.objects.get(user__username="zoe")
-    member.user.is_active = False
-    member.user.save()
+    people.close_account(member.user.username)
     assert replayed(quiet, draft(2))[1] != []
 
     fields = {"text": draft(9), "days": "7", "mode": "enforce", "do": "dry_run"}

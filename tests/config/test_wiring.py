@@ -30,7 +30,7 @@ from config import secret_keys
 from config.logging import JSONFormatter
 from config.urls import urlpatterns as real_patterns
 from tests.config.server import ROOT
-from tests.rows_with_entries import mark_own_password
+from tests.rows_with_entries import close_accounts, mark_own_password
 
 
 def who(request: HttpRequest) -> HttpResponse:
@@ -145,7 +145,7 @@ def test_reading_pages_writes_the_clock_at_most_once_a_minute(
 @pytest.mark.urls(__name__)
 def test_a_disabled_user_is_signed_out_at_once(person: Client) -> None:
     assert person.get("/who").content == b"carol"
-    User.objects.update(is_active=False)
+    close_accounts(User.objects.all())
     assert person.get("/who").content == b""
 
 

@@ -401,7 +401,7 @@ def test_the_last_administrator_of_a_project_is_not_erased(office: Office) -> No
     project = office.world.write(Project)
     office.world.write(Membership, project=project, user=alone, role="administrator")
     office.world.write(Membership, project=office.world.project, user=alone)
-    with pytest.raises(ChangeRefused, match=f"last administrator of {project.name}"):
+    with pytest.raises(ChangeRefused, match=f"last active administrator of {project.name}"):
         person_erasure.check_erasable_person(alone)
 
 

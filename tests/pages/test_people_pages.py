@@ -187,7 +187,9 @@ def test_the_last_administrator_stays_and_the_page_explains_why(organization: Or
         (reverse("change_role", args=[own]), {"role": "viewer"}),
         (reverse("remove_person", args=[own]), {}),
     ):
-        assert "is the last administrator of default" in text(client.post(url, sent, follow=True))
+        assert "is the last active administrator of default" in text(
+            client.post(url, sent, follow=True)
+        )
     assert Membership.objects.get(pk=own).role == "administrator"
 
 

@@ -44,7 +44,7 @@ def test_a_person_appears_in_facts_only_under_a_pseudonym(organization: Organiza
     pseudonym = people.ensure_pseudonym(User.objects.get(username="zoe"))
     assert entry.actor == actor
     facts = json.loads(entry.facts)
-    assert (facts["person"], facts["role"], len(facts)) == (pseudonym, "viewer", 3)
+    assert (facts["person"], facts["role"], len(facts)) == (pseudonym, "viewer", 4)
     assert re.fullmatch("[0-9a-f]{32}", facts["account"]), "a keyed digest"
     assert "zoe" not in entry.facts + entry.actor
     assert json.loads(Body.objects.get(entry=entry).text)["username"] == "zoe"
@@ -72,9 +72,9 @@ def test_the_last_administrator_can_be_neither_removed_nor_demoted(
     organization: Organization,
 ) -> None:
     administrator = organization.members["administrator"]
-    with expect_refusal("last administrator"):
+    with expect_refusal("last active administrator"):
         people.remove_project_member(administrator, actor="gatebook")
-    with expect_refusal("last administrator"):
+    with expect_refusal("last active administrator"):
         people.change_project_role(administrator, "viewer", actor="gatebook")
     assert Membership.objects.get(pk=administrator.pk).role == "administrator"
 
@@ -90,9 +90,9 @@ def test_a_person_who_became_the_last_administrator_stays(organization: Organiza
     as_read_before = Membership.objects.get(pk=organization.members["viewer"].pk)
     people.change_project_role(organization.members["viewer"], "administrator", actor="gatebook")
     people.remove_project_member(organization.members["administrator"], actor="gatebook")
-    with expect_refusal("last administrator"):
+    with expect_refusal("last active administrator"):
         people.change_project_role(as_read_before, "reviewer", actor="gatebook")
-    with expect_refusal("last administrator"):
+    with expect_refusal("last active administrator"):
         people.remove_project_member(Membership.objects.get(pk=as_read_before.pk), actor="gatebook")
 
 

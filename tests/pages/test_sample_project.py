@@ -36,6 +36,7 @@ from sessions.models import ENDED, Session
 from tests.pages.linked_numbers import check_linked_numbers
 from tests.pages.people import Organization
 from tests.query.test_overview_numbers import list_numbers, read_board
+from tests.rows_with_entries import close_accounts
 from tests.visual.pictures import open_page
 from tests.visual.sample import PageAddress
 
@@ -241,7 +242,7 @@ def test_a_sample_is_loaded_marked_and_removed(
 def test_the_command_says_whom_it_needs(organization: Organization) -> None:
     with pytest.raises(CommandError, match="There is no person called 'nobody'"):
         call_command("load_sample", administrator="nobody")
-    User.objects.update(is_active=False)
+    close_accounts(User.objects.all())
     with pytest.raises(CommandError, match="Name a person with --administrator"):
         call_command("load_sample", unless_loaded=True)
     assert not query_samples().exists()

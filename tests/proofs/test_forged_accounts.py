@@ -2,7 +2,7 @@
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from pytest_django import Settings
 
 from accounts import agents, invitations, people, repositories, teams, tokens
@@ -16,6 +16,7 @@ from accounts.models import (
     TeamMember,
 )
 from db.ids import new_uuid7
+from erasure import person_erasure
 from tests.journal.committed import committed
 from tests.pages import people as pages_people
 from tests.pages.people import Organization
@@ -298,6 +299,41 @@ def test_history_is_not_attributed_to_another_person(written: Organization) -> N
             ),
         ]
     )
+
+
+def test_accounts_are_closed_and_opened_only_with_their_entry(written: Organization) -> None:
+    viewer, reviewer, operator = (
+        written.members[name].user for name in ("viewer", "reviewer", "operator")
+    )
+    # An entry of an earlier change does not allow the same change again, nor one of a project that
+    # the person has left.
+    people.close_account("viewer")
+    people.open_account("viewer")
+    left = people.add_project_member(written.other, "reviewer", "viewer")
+    people.close_account("reviewer")
+    people.open_account("reviewer")
+    people.remove_project_member(left, actor="gatebook")
+    people.close_account("reviewer")
+    update = "UPDATE auth_user SET is_active = {} WHERE id = %s"
+    closed, opened = "account_is_closed_with_its_entry", "account_is_opened_with_its_entry"
+    assert_refused(
+        [
+            Forgery("close an account", closed, update.format("FALSE"), (operator.pk,)),
+            Forgery("close it again", closed, update.format("FALSE"), (viewer.pk,)),
+            Forgery("open an account", opened, update.format("TRUE"), (reviewer.pk,)),
+        ]
+    )
+    people.open_account("reviewer")
+    assert User.objects.get(pk=reviewer.pk).is_active
+    # No entry opens the account of an erased person.
+    person_erasure.end_person_access(viewer, actor="p_1")
+    person_erasure.erase_account(viewer)
+    viewer.refresh_from_db()
+    with transaction.atomic():
+        people._record_account(viewer, "admin.account_opened", "gatebook")
+        erased = Forgery("open an erased one", opened, update.format("TRUE"), (viewer.pk,))
+        with pytest.raises(DatabaseError, match=opened), transaction.atomic():
+            erased.execute()
 
 
 def test_a_password_counts_as_own_only_with_its_entry(written: Organization) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from accounts import agents, tokens
+from accounts import agents, people, tokens
 from approvals.models import Gate
 from ledger.models import Attempt
 from tests.api.api_client import Caller, code
@@ -146,8 +146,7 @@ def test_permission_by_policy_is_reused_by_every_row_until_rules_deny_it(
 def test_the_approval_of_an_inactive_approver_no_longer_counts(inbox: InboxScenario) -> None:
     effect = dispatch_approved(inbox, "pay.keyed")
     member = inbox.person("reviewer")
-    member.user.is_active = False
-    member.user.save()
+    people.close_account(member.user.username)
     refused = replay(inbox.agent, effect)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "quorum_lost")
 
