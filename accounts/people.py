@@ -531,8 +531,8 @@ def restore_people(changes: Sequence[RowChange]) -> None:
     write_row_changes(Person, changes)
 
 
-def restore_usernames(changes: Sequence[RowChange]) -> None:
-    """Restore the usernames that the journal gives (manage.py rebuild)."""
+def restore_accounts(changes: Sequence[RowChange]) -> None:
+    """Restore what the journal gives: usernames, and who is active (manage.py rebuild)."""
     for change in changes:  # two accounts may have exchanged theirs
         if change.values is not None and "username" in change.values:
             User.objects.filter(pk=change.key).update(username=f"(of {change.key})")

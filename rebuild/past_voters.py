@@ -1,12 +1,17 @@
-"""What a person could decide at a past entry: roles, teams and names, as entries give them."""
+"""What a person could decide at a past entry: roles, teams, names and accounts by the entries."""
 
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from accounts.models import ROLES
+from accounts.people import ACCOUNT_KINDS
 from approvals.policies.engine import Requirement
-from rebuild.project_journal import ProjectEntry, load_project_entries
+from rebuild.project_journal import (
+    ProjectEntry,
+    load_installation_entries,
+    load_project_entries,
+)
 from rebuild.registry import RebuildBatch
 
 MEMBER_KINDS: Final = ("admin.member_added", "admin.member_changed", "admin.member_removed")
@@ -16,7 +21,7 @@ LATENESS_US: Final = 60_000_000
 
 
 class _Change(NamedTuple):
-    """From which entry on a person has another role, or is of a team; empty: no longer."""
+    """From which entry on a person has a role, is of a team, or may sign in; empty: no longer."""
 
     position: int
     received_us: int
@@ -43,6 +48,13 @@ class PastVoters:
             self._add_change(entry, None, entry.facts.get("role", ""))
             if username := (entry.body or {}).get("username"):
                 self._usernames[entry.facts["person"]] = username
+        # A person may have belonged to other projects only when the account was closed or opened.
+        self._accounts: dict[str, list[_Change]] = {}
+        for entry in load_installation_entries(ACCOUNT_KINDS):
+            is_opened = entry.kind == "admin.account_opened"
+            self._accounts.setdefault(entry.facts["person"], [_OPEN_AT_FIRST]).append(
+                _Change(entry.position, entry.received_us, _OPEN if is_opened else "")
+            )
         for entry in load_project_entries(batch, TEAM_MEMBER_KINDS):
             is_added = entry.kind == "admin.team_member_added"
             self._add_change(entry, entry.subject, _IN_TEAM if is_added else "")
@@ -55,9 +67,14 @@ class PastVoters:
         changes = self._changes.setdefault(entry.facts["person"], {}).setdefault(team, [])
         changes.append(_Change(entry.position, entry.received_us, role))
 
+    def had_account(self, person: str, entry: Moment) -> bool:
+        """Return True if the account of a pseudonym was open at an entry."""
+        return _held_at(self._accounts.get(person, (_OPEN_AT_FIRST,)), (_OPEN,), entry)
+
     def had_role(self, person: str, roles: Collection[str], entry: Moment) -> bool:
-        """Return True if a pseudonym had one of these roles at an entry."""
-        return _held_at(self._changes.get(person, {}).get(None, ()), roles, entry)
+        """Return True if a pseudonym had one of these roles at an entry, and an open account."""
+        held = _held_at(self._changes.get(person, {}).get(None, ()), roles, entry)
+        return held and self.had_account(person, entry)
 
     def could_vote(self, person: str, requirement: Requirement | None, entry: Moment) -> bool:
         """Return True if a pseudonym had the role at an entry, and was asked by the requirement.
@@ -80,10 +97,12 @@ class PastVoters:
 
 _VOTING_ROLES: Final = ROLES[ROLES.index("reviewer") :]
 _IN_TEAM: Final = "member"
+_OPEN: Final = "open"
+_OPEN_AT_FIRST: Final = _Change(0, 0, _OPEN)
 
 
 def _held_at(changes: Iterable[_Change], roles: Collection[str], entry: Moment) -> bool:
-    """Return True if a person had one of these roles at an entry, or until a moment before."""
+    """Return True if a change gave one of these roles at an entry, or until a moment before."""
     before, lately = False, False
     for change in changes:
         if change.position > entry.position:

@@ -67,20 +67,20 @@ def _was_confirmed_by_second(requested: ProjectEntry, confirmed: Sequence[Projec
     """Return False if the confirmation is by the same person, or by no administrator of a project.
 
     Who confirms the erasure of a person administers the projects of that person only, which no
-    entry lists; a sample project has entries of its own.
+    entry lists; a sample project has entries of its own. Everybody who confirms has an open
+    account.
     """
     covers_projects = requested.facts["subject"] != "person" or requested.facts.get("project")
-    return all(
-        entry.actor != requested.actor
-        and (
-            not covers_projects
-            or entry.project.int in SAMPLE_IDS
-            or PastVoters(RebuildBatch(entry.project)).had_role(
-                entry.actor, ("administrator",), entry
-            )
-        )
-        for entry in confirmed
-    )
+    for entry in confirmed:
+        voters = PastVoters(RebuildBatch(entry.project))
+        needs_role = covers_projects and entry.project.int not in SAMPLE_IDS
+        if (
+            entry.actor == requested.actor
+            or not voters.had_account(entry.actor, entry)
+            or (needs_role and not voters.had_role(entry.actor, ("administrator",), entry))
+        ):
+            return False
+    return True
 
 
 def _fold_request(

@@ -1,4 +1,4 @@
-"""Checks of settings that decide: notifications, events, usernames, own passwords."""
+"""Checks of settings that decide: notifications, events, accounts, own passwords."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +35,7 @@ _NOT_A_REFERENCE: Final = "a number of the table, to which nothing refers"
 _CHANNELS: Final = ("admin.channel_added", "admin.channel_changed", "admin.channel_removed")
 _SOURCES: Final = ("admin.source_added", "admin.source_rotated", "admin.source_changed")
 _IDENTITIES: Final = ("admin.identity_added", "admin.identity_removed")
+_NOT_JOINED: Final = "no entry added the account to a project"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOMENT_US: Final = 60_000_000  # at most between a row's clock and that of its entry
 
@@ -185,6 +186,8 @@ class _PeopleEntries:
     added: dict[str, int] = field(default_factory=dict)  # the first admin.member_added
     added_last: dict[str, int] = field(default_factory=dict)  # the last one
     reset: dict[str, int] = field(default_factory=dict)  # the last admin.password_reset
+    # Whether the account is active, and the last entry that says so.
+    active: dict[str, tuple[bool, int]] = field(default_factory=dict)
     given: dict[str, tuple[str, int]] = field(default_factory=dict)  # by whom that was, and when
     last: dict[str, int] = field(default_factory=dict)  # the last entry of any of these kinds
     first: int = 2**63  # the first entry with a salt, and its time
@@ -198,6 +201,10 @@ class _PeopleEntries:
         self.last[person] = position
         if "account" in facts:
             self.accounts.setdefault(person, (facts["account"], position))
+        if kind in people.ACCOUNT_KINDS:
+            self.active[person] = kind == "admin.account_opened", position
+        elif "active" in facts:
+            self.active[person] = bool(facts["active"]), position
         if kind == "admin.member_added":
             self.added.setdefault(person, position)
             self.added_last[person] = position
@@ -308,10 +315,11 @@ def _find_giver(
     return (stored_by, stored_at) if is_later else recorded
 
 
-def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
-    """Yield the username of each account that an entry added to a project.
+def _fold_accounts(batch: RebuildBatch) -> Iterator[FoldedRow]:
+    """Yield the username of each account that an entry added to a project, and if it is active.
 
-    No account is ever deleted: that of an erased person keeps its pseudonym.
+    No account is ever deleted: that of an erased person keeps its pseudonym. Before a person joins
+    a project only the entries that close and open the account speak of it.
     """
     of_people = _load_people_entries(batch)
     stored_people: set[str | None] = set()
@@ -320,13 +328,16 @@ def _fold_usernames(batch: RebuildBatch) -> Iterator[FoldedRow]:
     for user, stored in User.objects.values_list("pk", "person__pseudonym").iterator(2_000):
         person = of_people.find_pseudonym(user, stored)
         stored_people.add(person)
-        position = of_people.added_last.get(person or "")
-        if position is None:
+        added = of_people.added_last.get(person or "", 0)
+        is_active, stated_at = of_people.active.get(person or "", (None, 0))
+        if not added and not stated_at:
             continue
-        body = parse_body(bodies.get(position, ""))
-        unknown = {} if "username" in body else {"username": ERASED}
-        values = {"id": user, "username": body.get("username")}
-        yield FoldedRow((user,), values, position, unknown)
+        body = parse_body(bodies.get(added, ""))
+        unknown = {} if "username" in body else {"username": ERASED if added else _NOT_JOINED}
+        if is_active is None:
+            unknown["is_active"] = EARLIER_VERSION
+        values = {"id": user, "username": body.get("username"), "is_active": is_active}
+        yield FoldedRow((user,), values, max(added, stated_at), unknown)
     for person in of_people.accounts.keys() - stored_people:
         yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
 
@@ -340,7 +351,12 @@ def _excuse_account(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
 
 def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
     if "people" not in batch.cache:
-        kinds = ("admin.member_added", "admin.password_reset", *people.OWN_PASSWORD_KINDS)
+        kinds = (
+            "admin.member_added",
+            "admin.password_reset",
+            *people.ACCOUNT_KINDS,
+            *people.OWN_PASSWORD_KINDS,
+        )
         # An imported bundle may have entries of these kinds too: those are from elsewhere.
         rows = Entry.objects.filter(
             IS_OF_A_RARE_KIND, kind__in=kinds, lane="system", source=SYSTEM_SOURCE
@@ -389,7 +405,7 @@ _OF_ACCOUNT: Final = {
         ("password", "date_joined"), "compared with the entries of the person's own password"
     ),
     **dict.fromkeys(
-        ("is_superuser", "is_staff", "is_active", "first_name", "last_name", "email"),
+        ("is_superuser", "is_staff", "first_name", "last_name", "email"),
         "a setting of the account, which gives no role in a project",
     ),
     "last_login": "the clock of the last sign-in",
@@ -412,9 +428,9 @@ def register_setting_checks() -> None:
             User,
             ("id",),
             "installation",
-            _fold_usernames,
+            _fold_accounts,
             _select_accounts,
-            people.restore_usernames,
+            people.restore_accounts,
             _OF_ACCOUNT,
             excuse=_excuse_account,
         ),

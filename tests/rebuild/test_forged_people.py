@@ -112,6 +112,48 @@ def test_an_erased_person_is_not_lost(inbox: InboxScenario) -> None:
     assert User.objects.get(pk=member.user.pk).username == pseudonym
 
 
+def test_an_account_that_is_closed_or_opened_without_its_entry_is_named(
+    inbox: InboxScenario,
+) -> None:
+    closed, eve = inbox.person("dora", "reviewer"), User.objects.create(username="eve")
+    inbox.person("vera")
+    people.close_account("dora")
+    people.close_account("eve")  # who belongs to no project
+    assert list_differences() == []
+    assert ("auth_user", "is_active") not in list_unknown()
+    for name, is_active in (("dora", "TRUE"), ("vera", "FALSE"), ("eve", "TRUE")):
+        forge((f"UPDATE auth_user SET is_active = {is_active} WHERE username = '{name}'",))
+        assert name_differences() == {("changed", "auth_user", "is_active")}, name
+        assert run()[0] == 0
+        assert list_differences() == []
+    active = set(User.objects.filter(is_active=True).values_list("username", flat=True))
+    assert active & {"dora", "vera", "eve"} == {"vera"}
+    people.open_account("dora")
+    assert list_differences() == []
+    assert User.objects.get(pk=closed.user_id).is_active
+    assert not User.objects.get(pk=eve.pk).is_active
+
+
+def test_whether_an_account_of_an_earlier_version_was_closed_is_unknown(
+    inbox: InboxScenario,
+) -> None:
+    recorded: Any = people._record
+
+    def record(membership: Membership, kind: str, actor: str, facts: dict[str, Any]) -> None:
+        earlier = {name: value for name, value in facts.items() if name != "active"}
+        recorded(membership, kind, actor, earlier)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(people, "_record", record)
+        inbox.person("dora")
+    forge(("UPDATE auth_user SET is_active = FALSE WHERE username = 'dora'",))
+    assert list_differences() == []
+    assert ("auth_user", "is_active") in list_unknown()
+    people.open_account("dora")  # from now on entries say it
+    assert list_differences() == []
+    assert ("auth_user", "is_active") not in list_unknown()
+
+
 def test_who_gave_a_password_is_compared_with_its_reset(inbox: InboxScenario) -> None:
     member, administrator = inbox.person("dora"), inbox.user("administrator")
     giver = people.ensure_pseudonym(administrator)

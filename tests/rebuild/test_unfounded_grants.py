@@ -312,6 +312,66 @@ def test_an_erasure_confirmed_with_a_role_of_the_moment_is_named(inbox: InboxSce
     assert name_unfounded_rows() == {("erasure_erasurerequest", str(forged.pk))}
 
 
+def set_active(user: User, is_active: bool) -> None:
+    """Close or open an account as the owner of the database, without an entry."""
+    with without_triggers():
+        User.objects.filter(pk=user.pk).update(is_active=is_active)
+
+
+def test_decisions_with_a_closed_account_are_named(
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    olga, second = inbox.person("olga", "operator").user, inbox.person("adam", "administrator").user
+    administrator = inbox.user("administrator")
+    earlier = inbox.gate(inbox.plan())
+    assert inbox.answer(earlier, "ann").refusal is None
+    terms: dict[str, Any] = {
+        "tool": "deploy",
+        "reason": "The release train, INC-204.",
+        "ends_at_us": now_us() + 3600 * US,
+    }
+    exemption = exemptions.create_exemption(inbox.project, user=administrator, **terms, **proved())
+    requests = [
+        erasure_requests.request_erasure(administrator, reason="ticket 88", **covered)
+        for covered in (
+            {"project": inbox.project, "words": ["jane@example.com"]},
+            {"project": None, "person": inbox.person("vera").user},
+        )
+    ]
+    run_all()  # counts the previews
+    for name in ("ann", "olga", "adam"):
+        people.close_account(name)
+    gate = inbox.gate(inbox.plan("e-2", arguments={"command": "git push origin two"}))
+    assert inbox.answer(gate, "ann").refusal is not None
+    for user in (inbox.user("ann"), olga, second):
+        set_active(user, is_active=True)
+    assert inbox.answer(gate, "ann").refusal is None
+    assert exemptions.confirm_exemption_grant(exemption, olga, **proved())
+    for row in requests:
+        row.refresh_from_db()
+        erasure_requests.confirm_erasure(row.pk, second, erasure_requests.digest_counts(row))
+    for user in (inbox.user("ann"), olga, second):
+        set_active(user, is_active=False)
+    # An account that is closed while its owner decides may still count: transactions overlap.
+    assert list_differences() == []
+    monkeypatch.setattr(past_voters, "LATENESS_US", 0)
+    named = list_differences()
+    assert {row["difference"] for row in named} == {"unfounded"}
+    assert {(row["table"], next(iter(row["key"].values()))) for row in named} == {
+        ("approvals_gate", str(gate.id)),
+        ("approvals_vote", list_votes(gate)[0]),
+        ("approvals_exemption", str(exemption.id)),
+        ("approvals_exemptionvote", str(exemption.id)),
+        *(("erasure_erasurerequest", str(row.pk)) for row in requests),
+    }
+    # Whose account is open again decides as before.
+    for name in ("ann", "olga", "adam"):
+        people.open_account(name)
+    third = inbox.gate(inbox.plan("e-3", arguments={"command": "git push origin three"}))
+    assert inbox.answer(third, "ann").refusal is None
+    assert len(list_differences()) == len(named)
+
+
 RULES_OF_TEAMS: Final = """
 name: teams
 rules:
