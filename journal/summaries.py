@@ -148,6 +148,8 @@ def summarize_answer(text: str) -> str:
 
 
 def _line(value: Any) -> str:
+    if isinstance(value, str) and len(value) <= MAX_SUMMARY_CHARACTERS and value.isprintable():
+        return value.strip()  # most are one short line
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     lines = text[: 4 * MAX_SUMMARY_CHARACTERS].strip().splitlines()
     return _cut(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -40,7 +41,7 @@ class GroupRow:
     url: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SearchPage:
     """Data of the search page. With an `error` or a refusal, nothing was searched.
 
@@ -180,7 +181,7 @@ class SearchPage:
             self.request.text, **{name: value for name, value in kept.items() if value}
         )
 
-    @property
+    @cached_property
     def views(self) -> dict[str, str]:
         """Return the addresses of the same results with another density or time."""
         return {
@@ -191,7 +192,7 @@ class SearchPage:
             "usual": self._url_with(cols=""),
         }
 
-    @property
+    @cached_property
     def date_ranges(self) -> list[tuple[str, str, bool]]:
         """Return days to narrow to: (word, edited query, whether it is current)."""
         query = self.request.query
@@ -228,7 +229,7 @@ class SearchPage:
         query = self.request.query
         return query.text[query.conditions_end :].strip() if query is not None else ""
 
-    @property
+    @cached_property
     def time_ranges(self) -> list[tuple[str, str, bool]]:
         """Return times to narrow to: (word, query, whether it is current)."""
         query = self.request.query

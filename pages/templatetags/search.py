@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -99,6 +99,12 @@ def select_options(pairs: Iterable[tuple[str, str]], chosen: str = "") -> SafeSt
 
     Each row of the builder repeats all fields.
     """
+    return _render_options(tuple(pairs), chosen)
+
+
+@lru_cache(maxsize=256)
+def _render_options(pairs: tuple[tuple[str, str], ...], chosen: str) -> SafeString:
+    """Render the options once: pages repeat the same fields and operators."""
     return SafeString(
         "".join(
             format_markup(
