@@ -56,9 +56,13 @@ def record_candidates(
 ) -> list[EventMatch]:
     """Record effects that may be behind an event, or that planned it.
 
-    Effects that are recorded already stay as they are.
+    Effects that are recorded already stay as they are; but one that only planned it becomes a
+    candidate once it was dispatched.
     """
-    recorded = set(EventMatch.objects.filter(event=event).values_list("effect", flat=True))
+    matched = EventMatch.objects.filter(event=event)
+    if status == "candidate":
+        matched = matched.exclude(status="undispatched")
+    recorded = set(matched.values_list("effect", flat=True))
     stored = []
     for match in matches:
         if match.effect in recorded:

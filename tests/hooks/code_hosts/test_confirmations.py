@@ -155,6 +155,18 @@ def test_a_person_chooses_one_of_several(bot: CodeHost) -> None:
     assert EventMatch.objects.get(event=event).decided_by == person
 
 
+def test_a_plan_that_is_dispatched_late_becomes_a_candidate(host: CodeHost) -> None:
+    planned = host.plan_push()
+    event = host.push()
+    assert (event.status, matches_of(event)) == ("open", [("push_ref_after", "undispatched")])
+    host.agent.dispatch(planned)
+    assert host_events.compare_event(event.id) == "ambiguous"
+    assert matches_of(event) == [("push_ref_after", "candidate")]
+    assert question(host, event, do="choose").status_code == 302
+    event.refresh_from_db()
+    assert (event.status, matches_of(event)) == ("matched", [("push_ref_after", "confirmed")])
+
+
 def test_two_pushes_of_one_ref_and_one_effect_are_ambiguous(bot: CodeHost) -> None:
     first = bot.push(after=OTHER_SHA)
     bot.dispatch_push()
