@@ -1,17 +1,23 @@
 """The one writer of CodeHostDelivery: webhook requests, stored once and as they came."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
+
+import orjson
 
 from accounts.models import Project
 from api.problems import Problem
 from api.redaction import redact
 from api.strictjson.canonical_json import to_canonical_text
 from db.clock import now_us
+from db.ids import new_uuid7
+from db.row_changes import RowChange, write_row_changes
 from db.text import to_column_text
 from hooks.code_hosts import host_events
-from hooks.code_hosts.event_facts import read_string
+from hooks.code_hosts.event_facts import EventFacts, read_string
 from hooks.code_hosts.github_payloads import read_github_event
 from hooks.code_hosts.gitlab_payloads import read_gitlab_event
 from hooks.models import CodeHostDelivery, CodeHostEvent, CodeHostSource
@@ -51,27 +57,90 @@ def record_delivery(
     stored = _find_stored_delivery(source, received, digest)
     if stored is not None:
         return stored, None
-    payload = _redact_payload(source.project_id, received.payload)
-    facts = _READERS[source.host](received.event, payload)
-    position = _append_entry(source, received, payload, now)
+    words = {
+        "kind": DELIVERED,
+        "host": source.host,
+        "event": received.event,
+        "delivery": received.key,
+        "body_digest": digest,
+        "payload": _redact_payload(source.project_id, received.payload),
+    }
+    text = to_canonical_text(words)
+    # The row has what its entry says, as a reader of the entry would find it: 1.0 is written as 1.
+    columns, facts = read_delivered_words(source.host, orjson.loads(text))
+    delivery, event, agent = new_uuid7(), None, None
+    if facts is not None:
+        event = new_uuid7()
+        agent = host_events.find_sender_agent(source.project_id, source.host, facts)
+    position = entries.record_system_entry(
+        source.project_id,
+        DELIVERED,
+        event_id=digest_delivery_key(source.id, received.key),
+        text=text,
+        received_us=now,
+        facts=entries.dump_sorted_json(
+            {
+                "host": source.host,
+                "source": source.id,
+                "delivery": delivery,
+                "event": event,
+                "agent": agent,
+                "understood": columns["understood"],
+                "body": digest_body_digest(digest),
+            }
+        ),
+        subject=source.id,
+    ).position
     # The entry waits for a request with the same id, which may have stored the delivery since.
     stored = _find_stored_delivery(source, received, digest)
     if stored is not None:
         return stored, None
-    delivery = CodeHostDelivery.objects.create(
+    row = CodeHostDelivery.objects.create(
+        id=delivery,
         project_id=source.project_id,
         source=source,
-        delivery_key=received.key,
-        event=received.event,
-        action=to_column_text(read_string(payload.get("action"), 64)),
-        body_digest=digest,
-        understood=facts is not None or received.event in _PINGS,
         position=position,
         received_us=now,
+        **columns,
     )
-    if facts is None:
-        return delivery, None
-    return delivery, host_events.record_host_event(delivery, source.host, facts)
+    if facts is None or event is None:
+        return row, None
+    return row, host_events.record_host_event(event, row, facts, agent)
+
+
+def read_delivered_words(
+    host: str, words: Mapping[str, Any]
+) -> tuple[dict[str, Any], EventFacts | None]:
+    """Return what the body of a delivery's entry gives: its columns, and facts of its event.
+
+    Entries of earlier versions give no `body_digest`. Also used by manage.py rebuild.
+    """
+    event, payload = words["event"], words["payload"]
+    facts = _READERS[host](event, payload)
+    columns = {
+        "delivery_key": words["delivery"],
+        "event": event,
+        "action": to_column_text(read_string(payload.get("action"), 64)),
+        "understood": facts is not None or event in _PINGS,
+    }
+    if "body_digest" in words:
+        columns["body_digest"] = words["body_digest"]
+    return columns, facts
+
+
+def digest_delivery_key(source: UUID, key: str) -> str:
+    """Return the id that the entry of a delivery has by the host's id of it."""
+    return entries.keyed_digest("code_host", str(source), key)
+
+
+def digest_body_digest(digest: str) -> str:
+    """Return what the facts of a delivery's entry say of the digest of its bytes."""
+    return entries.keyed_digest("code_host_body", digest)
+
+
+def restore_host_deliveries(changes: Sequence[RowChange]) -> None:
+    """Restore deliveries to what the journal gives (manage.py rebuild)."""
+    write_row_changes(CodeHostDelivery, changes)
 
 
 def _find_stored_delivery(
@@ -105,25 +174,3 @@ def _redact_payload(project: Any, payload: dict[str, Any]) -> dict[str, Any]:
         return payload
     redacted, _count = redact.redact_value(payload, redact.derive_project_key(project))
     return redacted if isinstance(redacted, dict) else payload
-
-
-def _append_entry(
-    source: CodeHostSource, received: ReceivedDelivery, payload: dict[str, Any], now: int
-) -> int:
-    facts = {"host": source.host, "source": source.id}
-    words = {
-        "kind": DELIVERED,
-        "host": source.host,
-        "event": received.event,
-        "delivery": received.key,
-        "payload": payload,
-    }
-    return entries.record_system_entry(
-        source.project_id,
-        DELIVERED,
-        event_id=entries.keyed_digest("code_host", str(source.id), received.key),
-        text=to_canonical_text(words),
-        received_us=now,
-        facts=entries.dump_sorted_json(facts),
-        subject=source.id,
-    ).position

@@ -5,7 +5,7 @@ the grace time an event without an effect is settled. If its sender is an identi
 is a finding: *acted outside Gatebook*. When its effect appears later, the finding says so.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from approvals.gates import gates
 from db import retry
 from db.clock import now_us
 from db.errors import ChangeRefused
+from db.row_changes import RowChange, write_row_changes
 from db.text import to_column_text
 from hooks.code_hosts import agent_identities, candidates, event_matches, matching
 from hooks.code_hosts.event_facts import EventFacts
@@ -42,34 +43,59 @@ MIN_REASON: Final = 10
 MAX_REASON: Final = 1_000
 
 
-def record_host_event(delivery: CodeHostDelivery, host: str, facts: EventFacts) -> CodeHostEvent:
-    """Store the event of a delivery and queue its first comparison. Needs a transaction."""
-    digests = [agent_identities.digest_address(address) for address in facts.emails]
+def find_sender_agent(project: UUID, host: str, facts: EventFacts) -> UUID | None:
+    """Return the agent that the sender is an identity of, if it is exactly one."""
     agents = agent_identities.find_agents_of_sender(
-        delivery.project_id, host, facts.sender, digests
+        project, host, facts.sender, _digest_addresses(facts)
     )
-    now = delivery.received_us
+    return next(iter(agents)) if len(agents) == 1 else None
+
+
+def build_event_columns(facts: EventFacts, received_us: int) -> dict[str, Any]:
+    """Return the columns that an event has from its payload. Also used by manage.py rebuild."""
     occurred = facts.occurred_us
-    is_plausible = occurred is not None and now - MAX_EVENT_AGE_US <= occurred <= now
-    event = CodeHostEvent.objects.create(
+    is_plausible = (
+        occurred is not None and received_us - MAX_EVENT_AGE_US <= occurred <= received_us
+    )
+    return {
+        "kind": facts.kind,
+        "action": to_column_text(facts.action),
+        "repository": facts.repository,
+        "ref": to_column_text(facts.ref),
+        "sha": facts.sha,
+        "sender": to_column_text(facts.sender),
+        "is_action": facts.is_action,
+        "facts": entries.dump_sorted_json(
+            {**facts.as_dict(), "addresses": _digest_addresses(facts)}
+        ),
+        "occurred_us": occurred if occurred is not None and is_plausible else received_us,
+    }
+
+
+def _digest_addresses(facts: EventFacts) -> list[str]:
+    return [agent_identities.digest_address(address) for address in facts.emails]
+
+
+def record_host_event(
+    event: UUID, delivery: CodeHostDelivery, facts: EventFacts, agent: UUID | None
+) -> CodeHostEvent:
+    """Store the event of a delivery and queue its first comparison. Needs a transaction.
+
+    The entry of the delivery has the ids of the event and of the sender's agent.
+    """
+    now = delivery.received_us
+    stored = CodeHostEvent.objects.create(
+        id=event,
         project_id=delivery.project_id,
         delivery=delivery,
-        kind=facts.kind,
-        action=to_column_text(facts.action),
-        repository=facts.repository,
-        ref=to_column_text(facts.ref),
-        sha=facts.sha,
-        sender=to_column_text(facts.sender),
-        agent_id=next(iter(agents)) if len(agents) == 1 else None,
-        is_action=facts.is_action,
-        facts=entries.dump_sorted_json({**facts.as_dict(), "addresses": digests}),
+        agent_id=agent,
         position=delivery.position,
-        occurred_us=occurred if occurred is not None and is_plausible else now,
         received_us=now,
         settle_by_us=now + GRACE_S * US,
+        **build_event_columns(facts, now),
     )
-    _queue_next_stage(event, now)
-    return event
+    _queue_next_stage(stored, now)
+    return stored
 
 
 def compare_event(event: UUID) -> str:
@@ -119,6 +145,11 @@ def choose_event_match(match: UUID, project: UUID, *, actor: str) -> None:
         _apply_choice(event, chosen, actor)
 
     retry.run_with_retry(work, writer.LostRace, gates.GateConflict)
+
+
+def restore_host_events(changes: Sequence[RowChange]) -> None:
+    """Restore events to what the journal gives (manage.py rebuild)."""
+    write_row_changes(CodeHostEvent, changes)
 
 
 def _check_reason(reason: str) -> str:

@@ -48,6 +48,8 @@ def test_a_signed_delivery_is_stored_with_its_payload(host: CodeHost) -> None:
     )
     assert json.loads(entry.body.text)["payload"]["ref"] == "refs/heads/main"
     assert "release-bot" not in entry.facts
+    facts, event = json.loads(entry.facts), CodeHostEvent.objects.get()
+    assert (facts["delivery"], facts["event"]) == (str(delivery.id), str(event.id))
 
 
 def test_a_replay_changes_nothing_and_answers_the_same(host: CodeHost) -> None:
