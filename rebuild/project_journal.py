@@ -74,9 +74,12 @@ def match_clock(stored: int | None, entry: ProjectEntry) -> int:
     return stored if is_near and stored is not None else entry.received_us
 
 
-def iterate_project_entries(batch: RebuildBatch, kinds: Sequence[str]) -> Iterator[ProjectEntry]:
+def iterate_project_entries(
+    batch: RebuildBatch, kinds: Sequence[str], *, bodies_at_once: int = _BODIES_AT_ONCE
+) -> Iterator[ProjectEntry]:
     """Yield the entries of these kinds of the project, also of an archive, and keep none."""
-    return _read_entries(Entry.objects.filter(project__in=[batch.project]), kinds)
+    of_project = Entry.objects.filter(project__in=[batch.project])
+    return _read_entries(of_project, kinds, bodies_at_once)
 
 
 def load_installation_entries(kinds: Sequence[str]) -> list[ProjectEntry]:
@@ -92,7 +95,9 @@ def is_archive(batch: RebuildBatch) -> bool:
     return bool(batch.cache["archive"])
 
 
-def _read_entries(entries: "QuerySet[Entry]", kinds: Sequence[str]) -> Iterator[ProjectEntry]:
+def _read_entries(
+    entries: "QuerySet[Entry]", kinds: Sequence[str], bodies_at_once: int = _BODIES_AT_ONCE
+) -> Iterator[ProjectEntry]:
     """Yield the entries of this installation: a bundle may hold any kind in any lane."""
     own = entries.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system", source=SYSTEM_SOURCE)
     rows = own.order_by("position")
@@ -108,7 +113,7 @@ def _read_entries(entries: "QuerySet[Entry]", kinds: Sequence[str]) -> Iterator[
         *_LAST,
     )
     stored = rows.values_list(*names, "body_commit").iterator(_BODIES_AT_ONCE)
-    while part := list(islice(stored, _BODIES_AT_ONCE)):
+    while part := list(islice(stored, bodies_at_once)):
         bodies = Body.objects.filter(entry__in=[row[0] for row in part])
         texts = {
             position: (bytes(salt), text)

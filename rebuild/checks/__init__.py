@@ -2,6 +2,7 @@
 
 from rebuild.checks import (
     account_checks,
+    code_host_checks,
     decision_checks,
     effect_checks,
     erased_body_checks,
@@ -31,6 +32,7 @@ def register_row_checks() -> None:
     decision_checks.register_decision_checks()
     effect_checks.register_effect_checks()
     gate_checks.register_gate_checks()
+    code_host_checks.register_code_host_checks()
     event_match_checks.register_event_match_checks()
     outbox_checks.register_outbox_checks()
     lease_checks.register_lease_checks()

@@ -12,6 +12,7 @@ from hooks.code_hosts.event_matches import ACTIVE_STATUSES, DISMISSED, MATCHED
 from hooks.models import CodeHostEvent, EventMatch
 from journal.entries import SYSTEM_SOURCE, dump_sorted_json
 from ledger.fold.effect_state import CONFIRMED, UNCONFIRMED
+from rebuild.checks.code_host_checks import list_restorable_events
 from rebuild.project_journal import ProjectEntry, iterate_project_entries, match_clock
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 
@@ -46,6 +47,7 @@ def _fold_matches(batch: RebuildBatch) -> Iterator[FoldedRow]:
         event for event, _ in clocks
     }
     gone = missing - set(CodeHostEvent.objects.filter(pk__in=missing).values_list("pk", flat=True))
+    gone -= list_restorable_events(batch) if gone else set()
     for of_event in rows.values():
         for row in of_event.values():
             row.is_lost = row.key[0] in gone

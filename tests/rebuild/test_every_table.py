@@ -14,7 +14,6 @@ HEARTBEAT: Final = "follows from heartbeats, which are not in the journal"
 OWN_VIEW: Final = "a person's own view, which decides nothing about agents"
 ACCOUNT: Final = "groups and permissions of Django, which give no role in a project"
 SIGN_IN: Final = "sign-ins in progress; each has an entry of its own kind"
-EVENT: Final = "what a code host sent, as its receiver read it; the matches are checked"
 ANCHOR: Final = "compared with what the anchors hold: manage.py anchor_heads --check"
 
 # Table -> why neither a check nor a guard with an entry covers it.
@@ -33,8 +32,6 @@ REASONS: Final = {
     "axes_accesslog": SIGN_IN,
     "django_content_type": "made by migrations",
     "django_session": SIGN_IN,
-    "hooks_codehostdelivery": EVENT,
-    "hooks_codehostevent": EVENT,
     "investigation_alert": OWN_VIEW,
     "investigation_alertchannel": OWN_VIEW,
     "investigation_effecttext": INDEX,
