@@ -6,6 +6,7 @@ Every term is looked up in the registry; no term is dropped.
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
@@ -70,8 +71,12 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
 _LOOKUP: Final = {"=": "", ">": "__gt", ">=": "__gte", "<": "__lt", "<=": "__lte"}
 
 
+@lru_cache(maxsize=256)
 def parse_query(text: str) -> Query:
-    """Parse a query. Raises QueryError."""
+    """Parse a query. Raises QueryError.
+
+    Cached, since links of a page edit one query in many ways; a Query never changes.
+    """
     return parse_syntax(text, NAMES, DEFAULT)
 
 
