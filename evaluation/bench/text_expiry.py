@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
@@ -59,10 +59,12 @@ def measure(
         report.add(vendor, f"retention, {size:,} effects: dry run", "s", [spent])
     _measure_ingest_cost(report, installations, rounds=rounds, batches=max(batches // 10, 3))
     _measure_batches(report, installations, rounds=rounds, seconds=seconds)
-    largest = installations[sizes[-1]]
-    with serve(largest) as server, sealing.stopped_jobs(server):
-        _measure_ingest(report, server, sizes[-1], batches)
-        _measure_searches(report, server, sizes[-1], reads=3 if quick else 12)
+    with ExitStack() as stack:
+        servers = {size: stack.enter_context(serve(installations[size])) for size in sizes}
+        for server in servers.values():
+            stack.enter_context(sealing.stopped_jobs(server))
+        _measure_ingest(report, servers[sizes[-1]], sizes[-1], batches)
+        _measure_searches(report, servers, reads=3 if quick else 12)
 
 
 def _fit_on_disk(installation: Installation, wanted: int) -> int:
@@ -211,25 +213,32 @@ def _measure_ingest(report: Report, server: Server, size: int, batches: int) -> 
     report.add(vendor, "ingest: p99 during expiry", "× without", [ratio], bar=INGEST_BAR)
 
 
-def _measure_searches(report: Report, server: Server, size: int, *, reads: int) -> None:
-    """Read the searches of the other parts on the database whose texts expired."""
-    installation = server.installation
-    person = Person(server.port, installation.administrator, installation.password)
+def _measure_searches(report: Report, servers: dict[int, Server], *, reads: int) -> None:
+    """Read the searches of the other parts in turns on both databases, whose texts expired."""
+    people = {
+        size: Person(server.port, server.installation.administrator, server.installation.password)
+        for size, server in servers.items()
+    }
+    small, large = servers
+    vendor = servers[large].installation.vendor
     queries = {f"search: {name}": query for name, query in pages.SEARCHES.items()}
     queries |= {f"words, {name}": query for name, query in pages.WORDS.items()}
     for what, query in queries.items():
-        read = partial(person.get, f"/search/?{urlencode({'q': query})}")
-        spent = []
+        address = f"/search/?{urlencode({'q': query})}"
+        spent: dict[int, list[float]] = {size: [] for size in servers}
         for turn in range(reads + 3):  # the first three warm up
-            started = time.perf_counter()
-            read()
-            if turn >= 3:
-                spent.append(1000 * (time.perf_counter() - started))
-        for share in (50, 95):
+            for size, person in people.items():
+                started = time.perf_counter()
+                person.get(address)
+                if turn >= 3:
+                    spent[size].append(1000 * (time.perf_counter() - started))
+        for size, share in product(servers, (50, 95)):
             report.add(
-                installation.vendor,
+                vendor,
                 f"{what}, {size:,} effects, after expiry: p{share}",
                 "ms",
-                [percentile(spent, share / 100)],
-                bar=pages.find_bar(installation.vendor, what, share),
+                [percentile(spent[size], share / 100)],
+                bar=pages.find_bar(vendor, what, share) if size == large else None,
             )
+        ratio = percentile(spent[large], 0.5) / percentile(spent[small], 0.5)
+        report.add(vendor, f"{what}: p50, {large:,} against {small:,}", "×", [ratio])
