@@ -20,6 +20,7 @@ from erasure.text_columns import TextTable, Treatment
 from erasure.word_match import ERASED, erase_value, matches_value
 from hooks.code_hosts import agent_identities
 from hooks.models import AgentIdentity
+from investigation.fulltext import store
 from investigation.models import EffectText, FirstOccurrence, RepeatedOccurrence
 from journal import entries, erasures
 from journal.models import Entry, Erasure
@@ -124,6 +125,7 @@ def _erase_bodies(matches: Sequence[Match], order: ErasureOrder) -> None:
 
 def erase_entry_body(entry: Entry, *, reason: str, actor: str) -> Erasure:
     """Erase the body of an entry, and the stored answer of its command, which repeats it."""
+    store.lock_words()  # before the row of Erasure, as every erasure: else two could wait in a ring
     erasure = erasures.erase_body(
         entry.project, entry.position, reason=reason, actor=actor, now_us=now_us()
     )

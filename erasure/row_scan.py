@@ -37,6 +37,7 @@ from erasure.word_match import (
     list_spellings,
     matches_value,
 )
+from investigation.fulltext import store
 from investigation.fulltext.sql import TOKEN_DIGITS, WordsField
 from investigation.fulltext.tokenizer import tokenize
 from journal.models import Entry
@@ -149,9 +150,16 @@ def find_window(table: TextTable, subject: Subject, after: Any) -> Window:
 
 
 def find_matches(table: TextTable, subject: Subject, keys: Sequence[Any]) -> list[Match]:
-    """Return which of these rows match, locked until the transaction ends."""
+    """Return which of these rows match, locked until the transaction ends.
+
+    Bodies never change, and go only under the lock of `lock_words`. A lock on their rows needs the
+    right UPDATE, which the application's role does not have (db/postgres/grants.py).
+    """
     rows = table.model._base_manager.filter(pk__in=keys).order_by("pk")
-    list(rows.select_for_update(of=("self",)).values_list("pk", flat=True))
+    if table.label == "journal.Body":
+        store.lock_words()
+    else:
+        list(rows.select_for_update(of=("self",)).values_list("pk", flat=True))
     return _read_matches(table, subject, rows)
 
 

@@ -29,6 +29,7 @@ from approvals.voting.votes import ShownGate
 from approvals.voting.warned_proof import list_warnings, load_request_checks
 from db.clock import now_us, simulate_clock
 from db.errors import ChangeRefused
+from investigation.fulltext import store
 from journal import erasures
 from journal.models import Entry
 from ledger.models import Effect
@@ -97,6 +98,7 @@ def remove_sample(project: Project, actor: str) -> None:
         .values_list("position", flat=True)[:_ERASED_AT_ONCE]
     ):
         with transaction.atomic(durable=True):
+            store.lock_words()  # first, as every erasure
             for position in positions:
                 erasures.erase_body(
                     project.id, position, reason=_ERASURE_REASON, actor=actor, now_us=now_us()

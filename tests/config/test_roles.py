@@ -37,6 +37,13 @@ PARTITIONS_ARE_THE_OWNERS = (
     "ALTER TABLE journal_body DETACH PARTITION journal_body_1",
     "ALTER FUNCTION journal_drop_body_partition(bigint) SECURITY INVOKER",
 )
+ERASE_EVERYTHING = """
+import os, sys, django
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.config.settings"
+django.setup()
+from tests.config import erasing_application
+print(erasing_application.erase_everything(sys.argv[1]))
+"""
 OLDER_ROWS = """
 WITH made AS (
   INSERT INTO journal_entry (project, source, claimed_source, id, kind, actor, lane, received_us,
@@ -71,18 +78,25 @@ def run(
     return done.stdout.strip()
 
 
-def test_the_application_adds_to_history_and_can_neither_change_nor_unguard_it(
-    folder: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def var(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Set up Gatebook with two roles; return its folder of files."""
+    var = tmp_path_factory.mktemp("var")
     with psycopg.connect(
         host=str(folder), user="postgres", dbname="gatebook", autocommit=True
     ) as connection:
         connection.execute("CREATE ROLE owner LOGIN")
         connection.execute("CREATE ROLE application LOGIN")
         connection.execute("ALTER DATABASE gatebook OWNER TO owner")
-    assert "Sign in as admin" in run(folder, tmp_path, "manage.py", "setup")
-    assert run(folder, tmp_path, "manage.py", "setup") == ""
-    assert run(folder, tmp_path, "manage.py", "issue_token", "--agent", "one").startswith("gbk_")
+    assert "Sign in as admin" in run(folder, var, "manage.py", "setup")
+    return var
+
+
+def test_the_application_adds_to_history_and_can_neither_change_nor_unguard_it(
+    folder: Path, var: Path
+) -> None:
+    assert run(folder, var, "manage.py", "setup") == ""
+    assert run(folder, var, "manage.py", "issue_token", "--agent", "one").startswith("gbk_")
     with psycopg.connect(
         host=str(folder), user="application", dbname="gatebook", autocommit=True
     ) as connection:
@@ -112,6 +126,20 @@ def test_the_application_adds_to_history_and_can_neither_change_nor_unguard_it(
         for name in ("x; DROP TABLE journal_body_1", "-1", "1 OR TRUE"):
             with pytest.raises((errors.InvalidTextRepresentation, errors.UndefinedObject)):
                 connection.execute("SELECT journal_drop_body_partition(%s)", [name])
+
+
+def test_the_application_erases_and_the_owner_rewrites_and_restores(
+    folder: Path, var: Path
+) -> None:
+    with psycopg.connect(
+        host=str(folder), user="postgres", dbname="gatebook", autocommit=True
+    ) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("UPDATE accounts_membership SET role = 'viewer'")
+    assert "restored" in run(folder, var, "manage.py", "rebuild")
+    done = run(folder, var, "-c", ERASE_EVERYTHING, str(folder))
+    assert done.splitlines()[-1] == "application ['scrubbing', 'scrubbing', 'scrubbing']"
+    assert run(folder, var, "manage.py", "vacuum_erased") == "The files hold no erased text."
 
 
 @pytest.mark.matrix
