@@ -35,12 +35,17 @@ def load_entry_bundle(index: int, width: int, projects: Collection[UUID]) -> byt
     rows = raw_sql.fetch_rows(_READ.format(columns=columns), [first, first + width])
     if len(rows) < width:
         raise LookupError("There is no such tile.")
+    try:
+        leaves = [encode_leaf_row(row) for row in rows]
+    except (TypeError, ValueError) as error:
+        raise LookupError(
+            f"An entry of this tile was changed: {error}. Run `manage.py verify`."
+        ) from None
     if {UUID(str(row[_PROJECT])) for row in rows} - set(projects):
         raise HiddenEntriesError(
             "This tile has entries of projects that you are not a member of. Ask a member of all"
             " projects, or use an export of your project: it proves each of its entries."
         )
-    leaves = [encode_leaf_row(row) for row in rows]
     if any(len(leaf) > MAX_LEAF_BYTES for leaf in leaves):
         raise LookupError(
             f"A leaf of this tile is longer than {MAX_LEAF_BYTES} bytes. Use an export."

@@ -7,7 +7,7 @@ late committers leave no gap. If two processes seal, one finds that the tree has
 
 import threading
 import time
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from django.db import connection, transaction
@@ -51,6 +51,10 @@ _recorded_s = float("-inf")
 
 class SealLagError(RuntimeError):
     """Entries wait for their seal too long. The text says what holds it up."""
+
+
+class SealDamageError(RuntimeError):
+    """Somebody wrote into the journal or the tree past Gatebook. The text says where."""
 
 
 def run_sealer(stop: threading.Event, most_s: float, stays_s: float = STAYS_S) -> int:
@@ -114,7 +118,7 @@ def seal_journal() -> int:
     """Seal entries for a few seconds at most, sign a head if one is due; return their number.
 
     Raises SealLagError when an entry waits for too long, and SealKeyError when the key of tree
-    heads is missing; everything else is done first.
+    heads is missing; everything else is done first. Raises SealDamageError where it cannot seal.
     """
     final = find_final_position()
     total, ends_s = 0, time.monotonic() + _PASS_S
@@ -138,7 +142,7 @@ def seal_backlog() -> None:
     """Seal until nothing waits, and sign a head over all of it.
 
     No job may follow that signs one ten seconds later. Raises SealLagError where entries wait for
-    a transaction, and SealKeyError.
+    a transaction, SealKeyError and SealDamageError.
     """
     while True:
         size = load_tree_end().size
@@ -187,10 +191,20 @@ def seal_batch(final: int) -> int:
     )
     if not rows:
         return 0
-    hashes = [hash_leaf(encode_leaf_row(row[1:])) for row in rows]
+    hashes = [_hash_row(*row) for row in rows]
     with transaction.atomic():
         if not lock_tree() or load_tree_end() != end:
             return 0  # Another process seals.
         merkle.append_leaves(end.size, hashes, StoredTiles())
         store_sealed_entries(end.size, [row[0] for row in rows])
     return len(rows)
+
+
+def _hash_row(position: int, *values: Any) -> bytes:
+    try:
+        return hash_leaf(encode_leaf_row(values))
+    except (TypeError, ValueError) as error:
+        raise SealDamageError(
+            f"Entry #{position} cannot be sealed: {error}. Gatebook did not write it so. Nothing"
+            " from this entry on is sealed until the owner of the database corrects or removes it."
+        ) from None

@@ -64,7 +64,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 VERSION: Final = 1
-STATE_VERSION: Final = 2  # of --resume
+STATE_VERSION: Final = 3  # of --resume
 BLOCK: Final = 256  # leaves of a tile
 CHUNK: Final = 64 * BLOCK  # leaves that a worker checks at once
 MAX_LISTED: Final = 1_000  # findings of one kind that are listed; all are counted
@@ -404,13 +404,31 @@ def _text(value: str | None) -> str:
     return "null" if value is None else _quote(value)
 
 
+_is_plain: Callable[[str], object] = re.compile("[0-9a-f]{32}").fullmatch
+
+
 def _dashed(value: str | None) -> str:
-    """Return a UUID that SQLite keeps without dashes."""
+    """Return a UUID that SQLite keeps without dashes. Raises ValueError for another spelling.
+
+    The product compares these columns as text, so another spelling hides an entry from it.
+    """
     if value is None:
         return "null"
-    if len(value) != 32:
-        return _quote(value)
+    if not _is_plain(value):
+        raise ValueError
     return f'"{value[:8]}-{value[8:12]}-{value[12:16]}-{value[16:20]}-{value[20:]}"'
+
+
+def _explain_values(vendor: str, identifiers: Sequence[Any]) -> str:
+    """Return why no leaf can be made of an entry; `identifiers` in the order of _UUIDS."""
+    for name, value in zip(_UUIDS, identifiers, strict=True):
+        is_text = isinstance(value, str)
+        if vendor == "sqlite" and value is not None and not (is_text and _is_plain(value)):
+            return (
+                f"its {name} is not written as 32 lower-case hexadecimal digits: Gatebook did not"
+                " write it so, and does not find the entry by it"
+            )
+    return "a column has a value of a type that Gatebook does not write"
 
 
 # --- What was found ------------------------------------------------------------------------------
@@ -585,7 +603,9 @@ class SqliteDatabase(Database):
         columns = ", ".join(f"entry.{name}" for name in _ENTRY_COLUMNS)
         return self.rows(
             f"SELECT sealed.log_index, sealed.entry_id, entry.position, {columns}, body.salt,"
-            " CAST(body.text AS BLOB), erasure.entry_id FROM proofs_sealedentry sealed"
+            # A text of another type has no hash; Gatebook could not read it.
+            " CASE typeof(body.text) WHEN 'text' THEN CAST(body.text AS BLOB)"
+            " WHEN 'null' THEN NULL ELSE 0 END, erasure.entry_id FROM proofs_sealedentry sealed"
             " LEFT JOIN journal_entry entry ON entry.position = sealed.entry_id"
             " LEFT JOIN journal_body body ON body.entry_id = sealed.entry_id"
             " LEFT JOIN journal_erasure erasure ON erasure.entry_id = sealed.entry_id"
@@ -684,6 +704,7 @@ class Leaf:
     sealed: bytes  # empty if the tile has no hash for it
     position: int | None
     kind: str
+    detail: str = ""  # why no leaf can be made of the entry
 
 
 @dataclass
@@ -741,6 +762,7 @@ class Part:
     last_position: int = 0
     first_position: int = 0
     places: dict[int, tuple[int | None, str]] = field(default_factory=dict)  # position, kind
+    details: dict[int, str] = field(default_factory=dict)  # of entries that make no leaf
 
 
 def check_part(
@@ -783,7 +805,7 @@ def check_part(
     if keys is not None:
         for head in waiting:
             _check_stored_head(part, head, keys)
-    part.places = {}
+    part.places = part.details = {}
     return part
 
 
@@ -823,7 +845,8 @@ def _compare_leaves(
     for at, (digest, sealed) in enumerate(zip(computed, leaves, strict=True)):
         if digest != sealed and sealed:
             position, kind = part.places.get(start + at, (None, ""))
-            part.leaves.append(Leaf(start + at, digest, sealed, position, kind))
+            detail = part.details.get(start + at, "")
+            part.leaves.append(Leaf(start + at, digest, sealed, position, kind, detail))
         elif not sealed:
             leaves[at] = digest  # without a tile the entry itself is all there is
     for at, digest in enumerate(computed):
@@ -904,6 +927,7 @@ def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[byte
             hashes[index - origin] = sha(b"\x00" + leaf.encode()).digest()
         except (TypeError, AttributeError, ValueError):  # a value of a type no column has
             hashes[index - origin] = sha(b"").digest()
+            part.details[index] = _explain_values(vendor, (effect, project, session, subject))
             continue
         if position <= last:
             part.findings.append(
@@ -924,22 +948,15 @@ def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[byte
             part.backdated.append((index, received))
         if received < low:
             low, low_at = received, index
-        if text is None:
-            if commit is not None:
-                name = name_erased_entry(source, facts, position)
-                part.bodyless.append(Bodyless(index, position, erasure is not None, name))
-        elif commit is None or len(salt) != 32 or sha(salt + text).digest() != commit:
-            part.findings.append(
-                Finding(
-                    "modified",
-                    "body",
-                    "its text or salt is not what the entry commits to",
-                    index,
-                    index,
-                    position,
-                    kind,
-                )
-            )
+        try:
+            if text is None:
+                if commit is not None:
+                    name = name_erased_entry(source, facts, position)
+                    part.bodyless.append(Bodyless(index, position, erasure is not None, name))
+            elif commit is None or len(salt) != 32 or sha(salt + text).digest() != commit:
+                _add_body_fault(part, index, position, kind)
+        except TypeError:  # a value of a type no column has
+            _add_body_fault(part, index, position, kind)
         if kind == "erasure.executed" and lane == "system":
             bundle = read_bundle(source)
             part.erasures += [f"{bundle}{at}" for at in read_erased_positions(facts)]
@@ -949,6 +966,11 @@ def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[byte
     part.top_us, part.low, part.last_position = top, (low, low_at) if low_at >= 0 else None, last
     part.first_position = rows[0][1] if rows else 0
     return hashes
+
+
+def _add_body_fault(part: Part, index: int, position: int, kind: str) -> None:
+    detail = "its text or salt is not what the entry commits to"
+    part.findings.append(Finding("modified", "body", detail, index, index, position, kind))
 
 
 def read_bundle(source: str) -> str:
@@ -1076,7 +1098,10 @@ class JournalCheck:
             "failed": self.failed,
             "agreed_size": self.agreed_size,
             "leaves": [
-                [leaf.index, leaf.computed.hex(), leaf.sealed.hex(), leaf.position, leaf.kind]
+                [
+                    *(leaf.index, leaf.computed.hex(), leaf.sealed.hex()),
+                    *(leaf.position, leaf.kind, leaf.detail),
+                ]
                 for leaf in self.leaves
             ],
             "suspects": self.suspects,
@@ -1107,8 +1132,8 @@ class JournalCheck:
             self.failed = [tuple(row) for row in state["failed"]]
             self.agreed_size = state["agreed_size"]
             self.leaves = [
-                Leaf(index, bytes.fromhex(computed), bytes.fromhex(sealed), position, kind)
-                for index, computed, sealed, position, kind in state["leaves"]
+                Leaf(index, bytes.fromhex(computed), bytes.fromhex(sealed), *rest)
+                for index, computed, sealed, *rest in state["leaves"]
             ]
             self.suspects, self.erasures = state["suspects"], set(state["erasures"])
             self.bodyless = [Bodyless(*row) for row in state["bodyless"]]
@@ -1373,7 +1398,7 @@ class JournalCheck:
                     Finding(
                         "modified",
                         "entry",
-                        "is not what was sealed",
+                        leaf.detail or "is not what was sealed",
                         leaf.index,
                         leaf.index,
                         leaf.position,

@@ -51,3 +51,13 @@ def test_every_character_is_escaped_as_in_rfc_8785() -> None:
     text = "".join(characters)
     data = leaf.encode_leaf({**COLUMNS, "facts": text, "source": text[::-1]})
     assert data == rfc8785.dumps(leaf.build_leaf({**COLUMNS, "facts": text, "source": text[::-1]}))
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    ["00000000-0000-0000-0000-000000000003", "A" * 32, f"{{{'3' * 30}}}", "3", b"3" * 32],
+)
+@pytest.mark.parametrize("name", ["effect", "project", "session", "subject"])
+def test_a_uuid_with_another_spelling_makes_no_leaf(name: str, spelling: object) -> None:
+    with pytest.raises(ValueError, match=f"its {name} is not written as 32 lower-case"):
+        leaf.build_leaf({**COLUMNS, name: spelling})

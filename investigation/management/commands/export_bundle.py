@@ -37,7 +37,7 @@ class Command(BaseCommand):
         """Seal what waits, so that the bundle proves its newest entries and erasures."""
         try:
             sealer.seal_backlog()
-        except (SealKeyError, sealer.SealLagError) as error:
+        except (SealKeyError, sealer.SealLagError, sealer.SealDamageError) as error:
             self.stderr.write(f"Entries that are not sealed yet have no proof: {error}")
 
     def handle(self, *args: Any, **options: Any) -> str:
