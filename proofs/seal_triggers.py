@@ -1,8 +1,9 @@
 """Triggers of the seal, on both vendors.
 
-Rows are never changed, deleted or replaced. Sealed entries follow each other by number and by
-position. A tile grows at its end, and begins when the tile before it is full. Tree heads are
-numbered without gaps and their sizes never shrink. Only the retirement of a key is set later.
+Rows are never changed, deleted or replaced. Sealed entries are entries of the journal, and follow
+each other by number and by position. A tile grows at its end, and begins when the tile before it is
+full. Tree heads are numbered without gaps and their sizes never shrink. Only the retirement of a
+key is set later.
 """
 
 from typing import Final
@@ -29,8 +30,11 @@ DECLARE
   first bigint;
   last bigint;
   number bigint;
+  lowest bigint;
+  highest bigint;
 BEGIN
-  SELECT min(log_index), max(log_index), count(*) INTO first, last, number FROM added;
+  SELECT min(log_index), max(log_index), count(*), min(entry_id), max(entry_id)
+    INTO first, last, number, lowest, highest FROM added;
   IF number = 0 THEN
     RETURN NULL;
   END IF;
@@ -40,6 +44,12 @@ BEGIN
     WHERE entry.log_index BETWEEN first AND last AND entry.log_index <> 0
       AND (before.entry_id IS NULL OR before.entry_id >= entry.entry_id)) THEN
     RAISE EXCEPTION 'the seal is append-only: sealed entries follow each other without gaps'
+      USING ERRCODE = 'restrict_violation';
+  END IF;
+  -- Without the range PostgreSQL may read the whole journal.
+  IF number <> (SELECT count(*) FROM {{schema}}.journal_entry
+      WHERE position BETWEEN lowest AND highest AND position IN (SELECT entry_id FROM added)) THEN
+    RAISE EXCEPTION 'the seal is append-only: a sealed entry is one of the journal'
       USING ERRCODE = 'restrict_violation';
   END IF;
   RETURN NULL;
@@ -154,6 +164,12 @@ _SQLITE: Final = {
         " OR NEW.entry_id <= (SELECT coalesce(max(entry_id), 0) FROM proofs_sealedentry)",
         "sealed entries follow each other without gaps",
     ),
+    "sealed_entry_is_in_the_journal": _refused(
+        "INSERT",
+        "proofs_sealedentry",
+        "NOT EXISTS (SELECT 1 FROM journal_entry WHERE position = NEW.entry_id)",
+        "a sealed entry is one of the journal",
+    ),
     "tile_follows_a_full_one": _refused(
         "INSERT",
         "proofs_tile",
@@ -196,5 +212,9 @@ _SQLITE: Final = {
 }
 
 SEAL_TRIGGERS: Final = TriggerSet(
-    _POSTGRESQL, _FUNCTIONS, _SQLITE, append_only=("proofs_sealedentry", "proofs_treehead")
+    _POSTGRESQL,
+    _FUNCTIONS,
+    _SQLITE,
+    needs=("journal_entry",),
+    append_only=("proofs_sealedentry", "proofs_treehead"),
 )

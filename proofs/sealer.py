@@ -17,7 +17,9 @@ from journal.running_writers import load_last_position, load_running_writers
 from proofs import merkle, seal_lag, tree_heads
 from proofs.leaf import encode_leaf_row, hash_leaf, list_leaf_columns
 from proofs.tree_store import (
+    SealDamageError,
     StoredTiles,
+    check_tree_end,
     load_progress,
     load_tree_end,
     lock_tree,
@@ -51,10 +53,6 @@ _recorded_s = float("-inf")
 
 class SealLagError(RuntimeError):
     """Entries wait for their seal too long. The text says what holds it up."""
-
-
-class SealDamageError(RuntimeError):
-    """Somebody wrote into the journal or the tree past Gatebook. The text says where."""
 
 
 def run_sealer(stop: threading.Event, most_s: float, stays_s: float = STAYS_S) -> int:
@@ -181,7 +179,10 @@ def find_final_position() -> int:
 
 
 def seal_batch(final: int) -> int:
-    """Append the next entries up to position `final` to the tree; return their number."""
+    """Append the next entries up to position `final` to the tree; return their number.
+
+    Raises SealDamageError.
+    """
     end = load_tree_end()
     if end.position >= final:
         return 0
@@ -195,7 +196,9 @@ def seal_batch(final: int) -> int:
     with transaction.atomic():
         if not lock_tree() or load_tree_end() != end:
             return 0  # Another process seals.
-        merkle.append_leaves(end.size, hashes, StoredTiles())
+        tiles = StoredTiles()
+        check_tree_end(end, tiles.read_tile)
+        merkle.append_leaves(end.size, hashes, tiles)
         store_sealed_entries(end.size, [row[0] for row in rows])
     return len(rows)
 

@@ -12,7 +12,13 @@ from proofs import signing_keys
 from proofs.merkle import compute_root
 from proofs.models import TreeHead
 from proofs.signed_note import NoteKey, format_head_text, read_public_key, sign_note
-from proofs.tree_store import load_tree_end, lock_tree, open_tiles
+from proofs.tree_store import (
+    SealDamageError,
+    check_tree_end,
+    load_tree_end,
+    lock_tree,
+    open_tiles,
+)
 
 GROWN_EVERY_US: Final = 10_000_000
 # A head of an unchanged tree shows that nothing was written in that hour.
@@ -38,7 +44,7 @@ def is_head_due(
 
 
 def sign_due_head(grown_every_us: int = GROWN_EVERY_US) -> TreeHead | None:
-    """Sign a head of the tree if one is due. Raises SealKeyError when the key is missing.
+    """Sign a head of the tree if one is due. Raises SealKeyError and SealDamageError.
 
     With 0, a head is due whenever the tree has grown. An installation that `manage.py setup` did
     not prepare has no origin, and no heads.
@@ -62,11 +68,19 @@ def sign_tree_head(
 ) -> TreeHead:
     """Sign and store a head of the tree as it is now; `others` sign it too.
 
-    Needs `lock_tree` in a transaction, so that heads are numbered without gaps.
+    Needs `lock_tree` in a transaction, so that heads are numbered without gaps. Raises
+    SealDamageError.
     """
     end = load_tree_end()
-    size = end.size
-    root = compute_root(size, open_tiles())
+    size, read_tile = end.size, open_tiles()
+    check_tree_end(end, read_tile)
+    try:
+        root = compute_root(size, read_tile)
+    except ValueError as error:
+        raise SealDamageError(
+            f"No tree head is signed: {error} It was cut. `manage.py verify` names the fault; the"
+            " owner of the database restores a backup."
+        ) from None
     key = NoteKey(origin, read_public_key(private_key))
     made_at_us = now_us()
     note = sign_note(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from django.db import connection
 
 from db import raw_sql
-from proofs.merkle import TileReader
+from proofs.merkle import HASH_BYTES, TILE_HEIGHT, TILE_WIDTH, TileReader, count_tile_hashes
 
 # PostgreSQL's advisory locks are numbers; this number spells "seal".
 _LOCK: Final = 1_936_023_916
@@ -33,6 +33,10 @@ _STORE_PROGRESS: Final = (
     "INSERT INTO proofs_sealprogress (id, position, writers) VALUES (1, %s, %s)"
     " ON CONFLICT (id) DO UPDATE SET position = excluded.position, writers = excluded.writers"
 )
+
+
+class SealDamageError(RuntimeError):
+    """Somebody wrote into the journal or the tree past Gatebook. The text says where."""
 
 
 class TreeEnd(NamedTuple):
@@ -59,6 +63,37 @@ def load_tree_end() -> TreeEnd:
     """Return the end of the tree. One index probe."""
     rows = raw_sql.fetch_rows(_END)
     return TreeEnd(rows[0][0] + 1, rows[0][1]) if rows else TreeEnd(0, 0)
+
+
+def check_tree_end(end: TreeEnd, read_tile: TileReader) -> None:
+    """Check that the last tiles have a hash for each sealed entry, and no more.
+
+    Needs `lock_tree` in a transaction. Raises SealDamageError.
+    """
+    level = 0
+    while (nodes := end.size >> TILE_HEIGHT * level) or not level:
+        index = max(nodes - 1, 0) // TILE_WIDTH
+        for number in (index, index + 1):
+            stored = len(read_tile(level, number)) / HASH_BYTES
+            if stored != count_tile_hashes(end.size, level, number):
+                raise SealDamageError(_explain_end(end, level, number, stored))
+        level += 1
+
+
+def _explain_end(end: TreeEnd, level: int, index: int, stored: float) -> str:
+    wanted = count_tile_hashes(end.size, level, index)
+    what = (
+        f"rows were added to proofs_sealedentry, up to log index {end.size - 1} (position"
+        f" {end.position}), or the tile was cut"
+        if stored < wanted
+        else "hashes were added to the tile, or rows of proofs_sealedentry are gone"
+    )
+    return (
+        f"Nothing is sealed: tile {level}/{index} has {stored:g} hashes, and {end.size} sealed"
+        f" entries need {wanted}. Gatebook writes both together, so {what}. `manage.py verify`"
+        " names the fault. The owner of the database removes what was added, or restores a backup"
+        " (docs/how-to/insider.md, When the sealer stops)."
+    )
 
 
 def load_tile(level: int, index: int) -> bytes:

@@ -763,6 +763,7 @@ class Part:
     first_position: int = 0
     places: dict[int, tuple[int | None, str]] = field(default_factory=dict)  # position, kind
     details: dict[int, str] = field(default_factory=dict)  # of entries that make no leaf
+    unfounded: list[int] = field(default_factory=list)  # neither an entry nor a hash
 
 
 def check_part(
@@ -781,7 +782,7 @@ def check_part(
         stop = min(start + BLOCK, end)
         computed = hashes[start - first : stop - first]
         stored = tiles.get(start // BLOCK, b"")[: (stop - start) * 32]  # it may have grown
-        if stored == b"".join(computed):
+        if stored == b"".join(computed) and len(stored) == (stop - start) * 32:
             leaves = computed
         else:
             leaves = [stored[at * 32 : at * 32 + 32] for at in range(stop - start)]
@@ -805,7 +806,7 @@ def check_part(
     if keys is not None:
         for head in waiting:
             _check_stored_head(part, head, keys)
-    part.places = part.details = {}
+    part.places, part.details = {}, {}
     return part
 
 
@@ -832,14 +833,15 @@ def _compare_leaves(
     part: Part, start: int, computed: list[bytes], leaves: list[bytes], stored: int
 ) -> None:
     """Note the leaves of a block whose entries are not as the tile says."""
-    if stored < len(computed) * 32:
+    needed = max((at + 1 for at, digest in enumerate(computed) if digest), default=0)
+    if stored < needed * 32:
         part.findings.append(
             Finding(
                 "missing",
                 "tile",
-                f"tile 0/{start // BLOCK} holds {stored // 32} hashes of {len(computed)}",
+                f"tile 0/{start // BLOCK} holds {stored // 32} hashes of {needed}",
                 start + stored // 32,
-                start + len(computed) - 1,
+                start + needed - 1,
             )
         )
     for at, (digest, sealed) in enumerate(zip(computed, leaves, strict=True)):
@@ -848,10 +850,25 @@ def _compare_leaves(
             detail = part.details.get(start + at, "")
             part.leaves.append(Leaf(start + at, digest, sealed, position, kind, detail))
         elif not sealed:
-            leaves[at] = digest  # without a tile the entry itself is all there is
+            if not digest:
+                _add_unfounded_entry(part, start + at)
+            leaves[at] = digest or bytes(32)  # without a tile the entry itself is all there is
     for at, digest in enumerate(computed):
         if not digest:
             computed[at] = bytes(32)
+
+
+def _add_unfounded_entry(part: Part, index: int) -> None:
+    """Name a sealed entry that has neither an entry nor a hash in the tree."""
+    part.unfounded.append(index)
+    position, _ = part.places.get(index, (None, ""))
+    detail = "no sealed entry and no tile has this leaf"
+    if position is not None:
+        detail = (
+            f"no entry has its position {position}, and no tile has its hash: this row was added to"
+            " the sealed entries, or the entry and the tile are gone"
+        )
+    part.findings.append(Finding("missing", "entry", detail, index, index, position))
 
 
 def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[bytes]:
@@ -1077,6 +1094,7 @@ class JournalCheck:
         self.bodyless: list[Bodyless] = []
         self.erasures: set[str] = set()
         self.expiries: list[Expiry] = []
+        self.unfounded: list[int] = []  # sealed entries with neither an entry nor a hash
         self.present = 0
         self.top_us = 0
         self.last_position = 0
@@ -1108,6 +1126,7 @@ class JournalCheck:
             "bodyless": self.bodyless,
             "erasures": sorted(self.erasures),
             "expiries": self.expiries,
+            "unfounded": self.unfounded,
             "present": self.present,
             "top_us": self.top_us,
             "last_position": self.last_position,
@@ -1138,6 +1157,7 @@ class JournalCheck:
             self.suspects, self.erasures = state["suspects"], set(state["erasures"])
             self.bodyless = [Bodyless(*row) for row in state["bodyless"]]
             self.expiries = [Expiry(*row) for row in state["expiries"]]
+            self.unfounded = state["unfounded"]
             self.present, self.top_us = state["present"], state["top_us"]
             self.last_position, self.heads_read = state["last_position"], state["heads_read"]
             self.report.counts = dict(state["counts"])
@@ -1176,6 +1196,7 @@ class JournalCheck:
         self.bodyless += part.bodyless
         self.erasures.update(part.erasures)
         self.expiries += part.expiries
+        self.unfounded += part.unfounded
         self.present += part.present
         self.last_position = part.last_position or self.last_position
         partials = sorted(part.partials, key=lambda partial: partial.head.size)
@@ -1481,12 +1502,7 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
     report = Report("database")
     # The tree may grow during the run: heads are read before the size that they cannot exceed.
     largest = database.heads("ORDER BY size DESC, id DESC")
-    size = database.number("SELECT max(log_index) + 1 FROM proofs_sealedentry")
-    tiled = database.rows(
-        'SELECT "index", length(hashes) FROM proofs_tile WHERE level = 0'
-        ' ORDER BY "index" DESC LIMIT 1'
-    )
-    size = max(size, tiled[0][0] * BLOCK + tiled[0][1] // 32 if tiled else 0)
+    size = _measure_tree(database, largest[0].size if largest else 0, report)
     keys = _choose_keys(database, options, report)
     check = JournalCheck(database, report, keys)
     _check_head_rows(database, size, report)
@@ -1518,8 +1534,11 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
         progress.clear()
     check.finish(size, beyond)
     _check_kept_heads(check, outside, origin)
-    _check_places(check, size, report)
-    _check_tail(database, options, report)
+    founded = size
+    while founded - 1 in check.unfounded:
+        founded -= 1
+    _check_places(check, size, founded, report)
+    _check_tail(database, None if founded == size else founded, options, report)
     _check_sequences(database, report)
     changed = sum(1 for leaf in check.leaves if leaf.computed)
     report.counts["ok"] = max(check.present - changed - report.faulty_bodies, 0)
@@ -1533,6 +1552,51 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
     if options.resume is not None:
         options.resume.unlink(missing_ok=True)
     return report
+
+
+def _measure_tree(database: Database, signed: int, report: Report) -> int:
+    """Return how many leaves the sealed entries, the tiles, or both have.
+
+    A row far beyond the end adds no leaves: it is named.
+    """
+    _add_far_entries(database, "log_index < 0", (), report)
+    size = database.number("SELECT max(log_index) + 1 FROM proofs_sealedentry")
+    likely = max(
+        signed, database.number("SELECT count(*) FROM proofs_tile WHERE level = 0") * BLOCK
+    )
+    if size > likely:
+        likely = max(likely, database.number("SELECT count(*) FROM proofs_sealedentry"))
+        if size > likely:
+            _add_far_entries(database, "log_index >= ?", (likely,), report)
+            size = likely
+    number = size // BLOCK
+    while tiles := database.rows(
+        'SELECT "index", length(hashes) / 32 FROM proofs_tile WHERE level = 0 AND "index" >= ?'
+        ' ORDER BY "index" LIMIT 1000',
+        (number,),
+    ):
+        for index, hashes in tiles:
+            if index != number:
+                return size
+            size = max(size, number * BLOCK + int(hashes))
+            if hashes < BLOCK:
+                return size
+            number += 1
+    return size
+
+
+def _add_far_entries(
+    database: Database, condition: str, values: Sequence[Any], report: Report
+) -> None:
+    """Name sealed entries whose log index is not one of the tree."""
+    rows = database.rows(
+        f"SELECT log_index, entry_id FROM proofs_sealedentry WHERE {condition}"
+        f" ORDER BY log_index LIMIT {MAX_LISTED}",
+        values,
+    )
+    for index, position in rows:
+        detail = "the tree has no leaf of this number: this row was added to the sealed entries"
+        report.add(Finding("missing", "entry", detail, index, index, position))
 
 
 def _choose_keys(
@@ -1734,20 +1798,29 @@ def _load_resume(check: JournalCheck, path: Path, origin: str, size: int) -> Non
         raise Unusable(f"{path} does not fit this database. Delete it to begin again.")
 
 
-def _check_places(check: JournalCheck, size: int, report: Report) -> None:
-    """Name entries that stand among the sealed ones and were never sealed."""
+def _check_places(check: JournalCheck, size: int, founded: int, report: Report) -> None:
+    """Name entries that stand among the sealed ones and were never sealed.
+
+    After `founded` leaves only rows follow that have neither an entry nor a hash.
+    """
     database = check.database
+    absent = size - check.present - len(check.unfounded)
+    absent -= sum(1 for leaf in check.leaves if not leaf.computed)
+    if absent > 0:
+        detail = f"{absent} of {size} leaves have neither an entry nor a finding of their own"
+        report.add(Finding("missing", "entry", detail), absent)
     last = database.number(
-        "SELECT max(entry_id) FROM proofs_sealedentry WHERE log_index < ?", (size,)
+        "SELECT max(entry_id) FROM proofs_sealedentry WHERE log_index < ?", (founded,)
     )
     number = database.number("SELECT count(*) FROM journal_entry WHERE position <= ?", (last,))
     if number <= check.present:
         return
     rows = database.rows(
         "SELECT entry.position, entry.kind FROM journal_entry entry WHERE entry.position <= ?"
-        " AND NOT EXISTS (SELECT 1 FROM proofs_sealedentry sealed"
-        " WHERE sealed.entry_id = entry.position) ORDER BY entry.position LIMIT 1000",
-        (last,),
+        " AND NOT EXISTS (SELECT 1 FROM proofs_sealedentry sealed WHERE"
+        " sealed.entry_id = entry.position AND sealed.log_index >= 0 AND sealed.log_index < ?)"
+        " ORDER BY entry.position LIMIT 1000",
+        (last, founded),
     )
     for position, kind in rows:
         report.add(
@@ -1761,10 +1834,15 @@ def _check_places(check: JournalCheck, size: int, report: Report) -> None:
         )
 
 
-def _check_tail(database: Database, options: DatabaseOptions, report: Report) -> None:
+def _check_tail(
+    database: Database, founded: int | None, options: DatabaseOptions, report: Report
+) -> None:
+    """Count what waits for its seal; only rows below `founded` are of the tree, if it is given."""
+    limit, values = ("", ()) if founded is None else (" WHERE log_index < ?", (founded,))
     number, oldest = database.rows(
         "SELECT count(*), min(received_us) FROM journal_entry WHERE position >"
-        " (SELECT coalesce(max(entry_id), 0) FROM proofs_sealedentry)"
+        f" (SELECT coalesce(max(entry_id), 0) FROM proofs_sealedentry{limit})",
+        values,
     )[0]
     if not number:
         return

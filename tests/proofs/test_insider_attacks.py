@@ -14,13 +14,15 @@ from django.db import connection, transaction
 from db.ids import new_uuid7
 from journal import entries, erasures
 from journal.models import Entry
-from proofs import sealer
+from proofs import sealer, signing_keys, tree_heads
 from proofs.models import Tile, TreeHead
 from proofs.signed_note import format_head_text, sign_note
+from proofs.tree_store import SealDamageError
 from tests.journal.drafts import NOW_US, draft, new_project
 from tests.proofs.sealing import KEY, keep_head, reseal_entries, seal_entries, verify_here
 from tests.proofs.test_insider import (
     OTHER_KEY,
+    _insert_entry,
     change_entry,
     cut_tree,
     delete_entries,
@@ -321,7 +323,7 @@ def test_the_same_uuid_in_another_spelling_is_named(head: TreeHead) -> None:
 def test_an_entry_with_another_spelling_is_not_sealed(head: TreeHead) -> None:
     entries.append_entries([draft("late", project=new_project())], NOW_US)
     run("UPDATE journal_entry SET project = upper(project) WHERE id = 'late'")
-    with pytest.raises(sealer.SealDamageError, match=r"Entry #\d+ cannot be sealed: its project"):
+    with pytest.raises(SealDamageError, match=r"Entry #\d+ cannot be sealed: its project"):
         sealer.seal_journal()
     assert verify_here(max_lag_s=1 << 40).counts == {"ok": 300, "unsealed_tail": 1}
 
@@ -331,6 +333,54 @@ def test_an_entry_with_another_spelling_is_not_sealed(head: TreeHead) -> None:
 def test_a_body_of_another_type_is_named(head: TreeHead, assignment: str) -> None:
     run(f"UPDATE journal_body SET {assignment} WHERE entry_id = %s", position_at(7))
     assert list_places(verify_here()) == [("modified", "body", 7, 7)]
+
+
+ADD_SEAL: Final = (
+    "INSERT INTO proofs_sealedentry (log_index, entry_id)"
+    " SELECT max(log_index) + {}, max(entry_id) + 100 FROM proofs_sealedentry"
+)
+
+
+def test_a_sealed_entry_without_an_entry_is_named_and_stops_the_seal(head: TreeHead) -> None:
+    run(ADD_SEAL.format(1))
+    report = verify_here()
+    assert list_places(report) == [("missing", "entry", 300, 300)]
+    assert "was added to the sealed entries" in report.findings[0].detail
+    assert (report.counts, report.facts["size"]) == ({"ok": 300, "missing": 1}, 301)
+    # Entries that follow wait for their seal, and are accused of nothing.
+    project = new_project()
+    entries.append_entries([draft(f"later {n}", project=project) for n in range(3)], NOW_US)
+    assert list_places(verify_here()) == [("missing", "entry", 300, 300), TAIL]
+    with pytest.raises(SealDamageError, match=r"up to log index 300 \(position \d+\)"):
+        tree_heads.sign_tree_head(signing_keys.load_origin(), KEY)
+    run("DELETE FROM proofs_sealedentry WHERE log_index = 300")
+    seal_entries()
+    assert verify_here().counts == {"ok": 303}
+
+
+@pytest.mark.parametrize("index", [-1, 2_000_000_000])
+def test_a_sealed_entry_far_from_the_tree_hides_no_other(head: TreeHead, index: int) -> None:
+    """A row of a number that the tree does not have would hide an inserted entry."""
+    for table, column in (
+        ("journal_entry", "position"),
+        ("journal_body", "entry_id"),
+        ("proofs_sealedentry", "entry_id"),
+    ):
+        run(f"UPDATE {table} SET {column} = {column} + 1000 WHERE {column} > %s", position_at(8))
+    _insert_entry(position_at(8) + 5, NOW_US)
+    at = (index, position_at(8) + 5)
+    run("INSERT INTO proofs_sealedentry (log_index, entry_id) VALUES (%s, %s)", *at)
+    named = list_places(verify_here())
+    assert ("missing", "entry", index, index) in named
+    assert ("reordered", "entry", None, None) in named
+
+
+def test_a_sealer_stops_before_hashes_that_it_did_not_write(head: TreeHead) -> None:
+    twice = bytes(Tile.objects.get(level=1).hashes) * 2
+    run("UPDATE proofs_tile SET hashes = %s WHERE level = 1", twice)
+    entries.append_entries([draft("late", project=new_project())], NOW_US)
+    with pytest.raises(SealDamageError, match="tile 1/0 has 2 hashes, and 300 sealed"):
+        sealer.seal_batch(1 << 40)
 
 
 def reseal_tree() -> None:

@@ -22,6 +22,9 @@ ATTACKS = [
     f"INSERT {ADD} (3, 1000)",  # a gap
     f"INSERT {ADD} (2, 1)",  # an earlier entry after a later one
     f"INSERT {ADD} (-1, 1000)",
+    f"INSERT {ADD} (2, 1000)",  # no entry has this position
+    "INSERT INTO proofs_sealedentry"
+    " SELECT max(log_index) + 1, max(entry_id) + 100 FROM proofs_sealedentry",
     "DELETE FROM proofs_tile",
     'UPDATE proofs_tile SET "index" = 7',
     "UPDATE proofs_tile SET hashes = substr(hashes, 33)",

@@ -13,6 +13,7 @@ from display import handles
 from investigation.bundles import export as bundles_export
 from proofs import sealer
 from proofs.signing_keys import SealKeyError
+from proofs.tree_store import SealDamageError
 
 
 class Command(BaseCommand):
@@ -37,7 +38,7 @@ class Command(BaseCommand):
         """Seal what waits, so that the bundle proves its newest entries and erasures."""
         try:
             sealer.seal_backlog()
-        except (SealKeyError, sealer.SealLagError, sealer.SealDamageError) as error:
+        except (SealKeyError, sealer.SealLagError, SealDamageError) as error:
             self.stderr.write(f"Entries that are not sealed yet have no proof: {error}")
 
     def handle(self, *args: Any, **options: Any) -> str:

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from proofs import sealer, tree_heads
 from proofs.signing_keys import SealKeyError
-from proofs.tree_store import load_tree_end
+from proofs.tree_store import SealDamageError, load_tree_end
 
 
 class Command(BaseCommand):
@@ -32,7 +32,7 @@ class Command(BaseCommand):
                 self.stdout.flush()
                 sealer.run_sealer(threading.Event(), follow, math.inf)
                 tree_heads.sign_due_head(grown_every_us=0)
-        except (SealKeyError, sealer.SealLagError, sealer.SealDamageError) as error:
+        except (SealKeyError, sealer.SealLagError, SealDamageError) as error:
             raise CommandError(str(error)) from error
         size = load_tree_end().size
         self.stdout.write(f"{size - started} entries sealed; the tree has {size}.")
