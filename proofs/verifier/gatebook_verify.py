@@ -510,6 +510,62 @@ _ENTRY_COLUMNS: Final = (
     *("session", "source", "subject"),
 )
 _UUIDS: Final = ("effect", "project", "session", "subject")
+# The types that Gatebook writes. SQLite stores any type in any column.
+_TYPES: Final = {
+    "proofs_sealedentry": {"entry_id": "integer"},
+    "proofs_tile": {"level": "integer", "index": "integer", "hashes": "blob"},
+    "proofs_treehead": {
+        "size": "integer",
+        "root": "blob",
+        "made_at_us": "integer",
+        "key_name": "text",
+        "key_id": "text",
+        "note": "text",
+    },
+    "proofs_signingkey": {
+        "name": "text",
+        "key_id": "text",
+        "public_key": "blob",
+        "first_used_us": "integer",
+        "retired_at_us": "integer or null",
+        "endorsement": "text",
+    },
+    "proofs_anchor": {
+        "tree_head_id": "integer",
+        "name": "text",
+        "anchored_at_us": "integer",
+        "error": "text",
+    },
+    "proofs_sealprogress": {"position": "integer"},
+}
+_WHATS: Final = {
+    "proofs_sealedentry": ("entry", "log_index"),
+    "proofs_tile": ("tile", "id"),
+    "proofs_treehead": ("tree head", "id"),
+    "proofs_signingkey": ("key", "id"),
+    "proofs_anchor": ("anchor", "id"),
+    "proofs_sealprogress": ("seal progress", "id"),
+}
+
+
+def _find_misfits(columns: dict[str, str]) -> str:
+    """Return the SQL condition of SQLite rows with a value of another type."""
+    terms = []
+    for name, kind in columns.items():
+        wanted, _, or_null = kind.partition(" or ")
+        terms.append(
+            f"typeof(\"{name}\") NOT IN ('{wanted}', 'null')"
+            if or_null
+            else f"typeof(\"{name}\") <> '{wanted}'"
+        )
+    return " OR ".join(terms)
+
+
+# Names of these tables mean their rows of the right types: no other value reaches the code below.
+_TYPED_ROWS: Final = {
+    table: f"{table} AS (SELECT * FROM main.{table} WHERE NOT ({_find_misfits(columns)}))"
+    for table, columns in _TYPES.items()
+}
 _TABLES: Final = ("proofs_sealedentry", "proofs_tile", "proofs_treehead", "proofs_signingkey")
 
 
@@ -556,6 +612,10 @@ class Database:
         keys = [(make_key(name, bytes(public)), note or "") for name, public, note in rows]
         return [key for key, _ in keys], keys
 
+    def misfits(self) -> list[Finding]:
+        """Name rows of the seal with values of other types."""
+        return []
+
     def number(self, query: str, values: Sequence[Any] = ()) -> int:
         """Return the single number of a query; 0 for NULL."""
         return int(self.rows(query, values)[0][0] or 0)
@@ -587,6 +647,31 @@ class SqliteDatabase(Database):
         self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        typed = ", ".join(rows for table, rows in _TYPED_ROWS.items() if f" {table}" in query)
+        return self._fetch(f"WITH {typed} {query}" if typed else query, values)
+
+    def misfits(self) -> list[Finding]:
+        named = []
+        for table, columns in _TYPES.items():
+            what, key = _WHATS[table]
+            types = ", ".join(f'typeof("{name}")' for name in columns)
+            for row, *stored in self._fetch(
+                f"SELECT {key}, {types} FROM main.{table} WHERE {_find_misfits(columns)}"
+                f" ORDER BY {key} LIMIT {MAX_LISTED}",
+                (),
+            ):
+                wrong = ", ".join(
+                    f"{name} is {kind} and not {columns[name]}"
+                    for name, kind in zip(columns, stored, strict=True)
+                    if kind not in columns[name]
+                )
+                detail = f"{table}, {key} {row}: {wrong}. Gatebook did not write this row"
+                named.append(Finding("modified", what, detail))
+                if table == "proofs_sealedentry":
+                    named[-1].first = named[-1].last = row
+        return named
+
+    def _fetch(self, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:
             fetched: list[tuple[Any, ...]] = self.connection.execute(query, values).fetchall()
         except sqlite3.OperationalError as error:
@@ -1094,6 +1179,7 @@ class JournalCheck:
         self.bodyless: list[Bodyless] = []
         self.erasures: set[str] = set()
         self.expiries: list[Expiry] = []
+        self.signed_size = 0  # of the largest tree head of the database
         self.unfounded: list[int] = []  # sealed entries with neither an entry nor a hash
         self.present = 0
         self.top_us = 0
@@ -1426,13 +1512,21 @@ class JournalCheck:
                         leaf.kind,
                     )
                 )
-        for run in _join_runs(gone):
+        for run in _join_runs(gone, self.signed_size):
             number = run[-1].index - run[0].index + 1
+            detail = f"{number} sealed {'entry is' if number == 1 else 'entries are'} gone"
+            if run[0].position is None and run[0].index >= self.signed_size:
+                hashes = "hash" if number == 1 else "hashes"
+                detail = (
+                    f"the last tile has {number} {hashes} more than there are sealed entries, and"
+                    " no tree head covers them: they were added to the tile, or entries were deleted"
+                    " with their places before a tree head covered them"
+                )
             self.report.add(
                 Finding(
                     "missing",
                     "entry",
-                    f"{number} sealed {'entry is' if number == 1 else 'entries are'} gone",
+                    detail,
                     run[0].index,
                     run[-1].index,
                     run[0].position,
@@ -1448,6 +1542,8 @@ class JournalCheck:
             (self.last_position,),
         )
         for source, facts, kind, position in unsealed:
+            if not (isinstance(source, str) and isinstance(facts, str)):
+                continue  # SQLite: no leaf has such a value
             if kind == "retention.expired":
                 self.expiries += read_expiries(source, facts, position)
                 continue
@@ -1473,10 +1569,11 @@ class JournalCheck:
             self.report.add(Finding("missing", "body", detail, index, index, position))
 
 
-def _join_runs(leaves: Sequence[Leaf]) -> Iterator[list[Leaf]]:
+def _join_runs(leaves: Sequence[Leaf], border: int) -> Iterator[list[Leaf]]:
+    """Yield leaves that follow each other; a run ends before the log index `border`."""
     run: list[Leaf] = []
     for leaf in sorted(leaves, key=lambda leaf: leaf.index):
-        if run and leaf.index != run[-1].index + 1:
+        if run and (leaf.index == border or leaf.index != run[-1].index + 1):
             yield run
             run = []
         run.append(leaf)
@@ -1500,11 +1597,26 @@ class DatabaseOptions:
 def verify_database(database: Database, options: DatabaseOptions) -> Report:
     """Check every sealed entry, body, tile and tree head of a database."""
     report = Report("database")
+    try:
+        _check_database(database, options, report)
+    except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        detail = (
+            f"a value has a form that Gatebook does not write ({type(error).__name__}: {error})"
+        )
+        faults = "; ".join(f"{row.finding}: {row.what}: {row.detail}" for row in report.findings)
+        raise Unusable(f"The database cannot be read to its end: {detail}. {faults}") from error
+    return report
+
+
+def _check_database(database: Database, options: DatabaseOptions, report: Report) -> None:
     # The tree may grow during the run: heads are read before the size that they cannot exceed.
     largest = database.heads("ORDER BY size DESC, id DESC")
+    for finding in database.misfits():
+        report.add(finding)
     size = _measure_tree(database, largest[0].size if largest else 0, report)
     keys = _choose_keys(database, options, report)
     check = JournalCheck(database, report, keys)
+    check.signed_size = largest[0].size if largest else 0
     _check_head_rows(database, size, report)
     origin = _find_origin(database)
     outside, beyond = _sort_outside(options.outside, origin, keys, size, report)
@@ -1551,7 +1663,6 @@ def verify_database(database: Database, options: DatabaseOptions) -> Report:
     }
     if options.resume is not None:
         options.resume.unlink(missing_ok=True)
-    return report
 
 
 def _measure_tree(database: Database, signed: int, report: Report) -> int:
@@ -1846,6 +1957,8 @@ def _check_tail(
     )[0]
     if not number:
         return
+    if not isinstance(oldest, int):  # SQLite: the sealer names the entry
+        oldest = 0
     age = max(time.time() - oldest / 1_000_000, 0)
     report.is_behind = age > options.max_lag_s
     report.facts["unsealed_tail"] = {"entries": number, "age_s": round(age, 1)}
@@ -1863,6 +1976,8 @@ def _check_sequences(database: Database, report: Report) -> None:
         " ORDER BY 1, 2 LIMIT 10000"
     )
     for source, session, number, first, last in rows:
+        if not (isinstance(first, int) and isinstance(last, int)):
+            continue  # SQLite: no leaf has such a number
         absent = last - first + 1 - number
         report.add(
             Finding(

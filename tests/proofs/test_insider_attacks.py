@@ -18,6 +18,7 @@ from proofs import sealer, signing_keys, tree_heads
 from proofs.models import Tile, TreeHead
 from proofs.signed_note import format_head_text, sign_note
 from proofs.tree_store import SealDamageError
+from proofs.verifier import gatebook_verify
 from tests.journal.drafts import NOW_US, draft, new_project
 from tests.proofs.sealing import KEY, keep_head, reseal_entries, seal_entries, verify_here
 from tests.proofs.test_insider import (
@@ -381,6 +382,73 @@ def test_a_sealer_stops_before_hashes_that_it_did_not_write(head: TreeHead) -> N
     entries.append_entries([draft("late", project=new_project())], NOW_US)
     with pytest.raises(SealDamageError, match="tile 1/0 has 2 hashes, and 300 sealed"):
         sealer.seal_batch(1 << 40)
+
+
+@pytest.mark.skipif(connection.vendor == "postgresql", reason="every column has one type")
+@pytest.mark.parametrize(
+    ("statement", "what", "detail"),
+    [
+        (
+            "UPDATE proofs_tile SET hashes = CAST(hashes AS TEXT) WHERE level = 0",
+            "tile",
+            "hashes is text and not blob",
+        ),
+        (
+            "UPDATE proofs_tile SET level = '0x' WHERE level = 0",
+            "tile",
+            "level is text and not integer",
+        ),
+        (
+            "UPDATE proofs_treehead SET size = 'many' WHERE id = 2",
+            "tree head",
+            "proofs_treehead, id 2: size is text and not integer",
+        ),
+        (
+            "UPDATE proofs_treehead SET note = CAST(note AS BLOB), made_at_us = 0.5",
+            "tree head",
+            "made_at_us is real and not integer, note is blob and not text",
+        ),
+        (
+            "UPDATE proofs_sealedentry SET entry_id = 'x' WHERE log_index = 7",
+            "entry",
+            "proofs_sealedentry, log_index 7: entry_id is text and not integer",
+        ),
+        (
+            "UPDATE proofs_signingkey SET public_key = 'k', retired_at_us = 'never'",
+            "key",
+            "public_key is text and not blob, retired_at_us is text and not integer or null",
+        ),
+        ("UPDATE journal_entry SET received_us = 'now' WHERE id = 'e7'", "entry", "of a type that"),
+        ("UPDATE journal_entry SET producer_seq = 'x' WHERE id = 'e7'", "entry", "of a type that"),
+        (
+            "UPDATE journal_entry SET facts = CAST(facts AS BLOB) WHERE id = 'e7'",
+            "entry",
+            "of a type that",
+        ),
+    ],
+)
+def test_a_value_of_another_type_is_named(
+    head: TreeHead, statement: str, what: str, detail: str
+) -> None:
+    run("PRAGMA ignore_check_constraints = ON")
+    try:
+        run(statement)
+    finally:
+        run("PRAGMA ignore_check_constraints = OFF")
+    report = verify_here()
+    assert [row for row in report.findings if row.what == what and detail in row.detail]
+    assert report.exit_code(False) == gatebook_verify.IS_BROKEN
+
+
+def test_hashes_that_no_entry_has_are_named(head: TreeHead) -> None:
+    tile = bytes(Tile.objects.get(level=0, index=1).hashes)
+    run('UPDATE proofs_tile SET hashes = %s WHERE level = 0 AND "index" = 1', tile + b"x" * 32)
+    report = verify_here()
+    assert list_places(report) == [("missing", "entry", 300, 300)]
+    assert "1 hash more than there are sealed entries" in report.findings[0].detail
+    delete_entries(290, 300, with_seal=True)
+    named = [(row.first, row.last, row.detail[:10]) for row in verify_here().findings]
+    assert named == [(290, 299, "10 sealed "), (300, 300, "the last t")]
 
 
 def reseal_tree() -> None:
