@@ -69,7 +69,8 @@ BLOCK: Final = 256  # leaves of a tile
 CHUNK: Final = 64 * BLOCK  # leaves that a worker checks at once
 MAX_LISTED: Final = 1_000  # findings of one kind that are listed; all are counted
 MAX_SHOWN: Final = 20  # of them on a terminal
-LATE_US: Final = 15 * 60 * 1_000_000  # an entry this much older than one sealed before is named
+# An entry this much older than one sealed before is named, and one this much newer than its head.
+LATE_US: Final = 15 * 60 * 1_000_000
 SAVE_S: Final = 5.0  # between two states of --resume
 MAX_FETCH: Final = 1 << 20  # bytes of one answer over HTTP
 MAX_MEMBER: Final = 2 << 30  # bytes of one member of a bundle, unpacked
@@ -844,6 +845,7 @@ class Part:
     top_us: int = 0
     low: tuple[int, int] | None = None  # received_us and log index of the oldest entry
     backdated: list[tuple[int, int]] = field(default_factory=list)
+    limits: list[tuple[int, int]] = field(default_factory=list)  # of times, see _list_limits
     last_position: int = 0
     first_position: int = 0
     places: dict[int, tuple[int | None, str]] = field(default_factory=dict)  # position, kind
@@ -859,7 +861,7 @@ def check_part(
     keys: Sequence[VerifierKey] | None,
 ) -> Part:
     """Check the leaves `first` to `end`: entries, bodies, tiles and the heads among them."""
-    part = Part(first, end)
+    part = Part(first, end, limits=_list_limits(heads))
     hashes = hash_rows(part, database.entry_rows(first, end), database.vendor)
     tiles = database.tiles(0, first // BLOCK, (end + BLOCK - 1) // BLOCK)
     waiting = sorted(heads, key=lambda head: head.size)
@@ -890,9 +892,32 @@ def check_part(
                 )
     if keys is not None:
         for head in waiting:
-            _check_stored_head(part, head, keys)
-    part.places, part.details = {}, {}
+            if head.size <= end:
+                _check_stored_head(part, head, keys)
+    part.places, part.details, part.limits = {}, {}, []
     return part
+
+
+def _list_limits(heads: Sequence[Head]) -> list[tuple[int, int]]:
+    """Return tree sizes, and the latest time that an entry below that size may have.
+
+    The first head over an entry was signed after the server received it.
+    """
+    limits: list[tuple[int, int]] = []
+    for head in sorted(heads, key=lambda head: (head.size, head.number)):
+        covered = limits[-1][0] if limits else 0
+        if head.role == "database" and head.signed_at_us and head.size > covered:
+            limits.append((head.size, head.signed_at_us + LATE_US))
+    return limits
+
+
+def _add_future_entry(part: Part, index: int, late_us: int, position: int, kind: str) -> None:
+    minutes = (late_us + LATE_US) // 60_000_000
+    detail = (
+        f"says that it was received {minutes} minutes after the first tree head over it was signed:"
+        " it has a time of the future, or the server's clock was set back"
+    )
+    part.findings.append(Finding("reordered", "entry", detail, index, index, position, kind))
 
 
 def _check_last_position(part: Part, head: Head) -> None:
@@ -956,6 +981,9 @@ def _add_unfounded_entry(part: Part, index: int) -> None:
     part.findings.append(Finding("missing", "entry", detail, index, index, position))
 
 
+_NO_LIMIT: Final = (1 << 62, 1 << 62)  # what no tree head covers yet
+
+
 def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[bytes]:
     """Return the leaf hash of each entry, empty where it is missing; check the bodies."""
     number = part.end - part.first
@@ -966,6 +994,8 @@ def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[byte
     words: dict[tuple[Any, ...], tuple[str, str, str, str, str]] = {}
     top, low, low_at, last = 0, 1 << 62, -1, 0
     origin = part.first
+    limits = iter(part.limits)
+    border, limit = next(limits, _NO_LIMIT)
     for row in rows:
         (
             index,
@@ -1044,7 +1074,11 @@ def hash_rows(part: Part, rows: list[tuple[Any, ...]], vendor: str) -> list[byte
                 )
             )
         last = position
-        if received > top:
+        while index >= border:
+            border, limit = next(limits, _NO_LIMIT)
+        if received > limit:  # the time of such an entry says nothing about those after it
+            _add_future_entry(part, index, received - limit, position, kind)
+        elif received > top:
             top = received
         elif received < top - LATE_US:
             part.backdated.append((index, received))
@@ -1518,8 +1552,8 @@ class JournalCheck:
             if run[0].position is None and run[0].index >= self.signed_size:
                 hashes = "hash" if number == 1 else "hashes"
                 detail = (
-                    f"the last tile has {number} {hashes} more than there are sealed entries, and"
-                    " no tree head covers them: they were added to the tile, or entries were deleted"
+                    f"the last tile has {number} {hashes} more than there are sealed entries,"
+                    " and no tree head covers them: they were added to it, or entries were deleted"
                     " with their places before a tree head covered them"
                 )
             self.report.add(
@@ -1872,6 +1906,8 @@ def _run_parts(
             while head is not None and head.size <= end:
                 heads.append(head)
                 head = next(stored, None)
+            if head is not None:  # the first over the last entries, for their times
+                heads.append(head)
             yield start, end, heads
 
     if options.jobs <= 1 or size - first <= CHUNK:

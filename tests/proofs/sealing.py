@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from typing import Any, Final
+from unittest.mock import patch
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.db import connection
 
+from db.clock import now_us
 from journal import fingerprints
 from journal.models import Entry
 from proofs import leaf, merkle, signing_keys, tree_heads, tree_store
 from proofs.models import SealedEntry, Tile, TreeHead
 from proofs.verifier import gatebook_verify
 from proofs.verifier.gatebook_verify import DatabaseOptions, Head, Report
+from tests.journal.drafts import NOW_US
 
 KEY: Final = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 
@@ -25,7 +28,13 @@ def seal_entries(upto: int | None = None, key: Ed25519PrivateKey = KEY) -> TreeH
     entries = list(rows[: None if upto is None else upto - end.size])
     merkle.append_leaves(end.size, map(_hash_entry, entries), tree_store.StoredTiles())
     tree_store.store_sealed_entries(end.size, [entry.position for entry in entries])
-    return tree_heads.sign_tree_head(signing_keys.load_origin(), key)
+    with patch.object(tree_heads, "now_us", _read_clock):
+        return tree_heads.sign_tree_head(signing_keys.load_origin(), key)
+
+
+def _read_clock() -> int:
+    """Return the time of the system, but no time before the entries of tests were received."""
+    return max(now_us(), NOW_US + 60_000_000)
 
 
 def reseal_entries(key: Ed25519PrivateKey = KEY) -> None:

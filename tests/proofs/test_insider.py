@@ -212,6 +212,18 @@ def test_a_row_that_is_sealed_long_after_its_time_is_named(head: TreeHead) -> No
     assert "60 minutes" in report.findings[0].detail
 
 
+def test_an_entry_of_the_future_is_the_finding_and_not_those_after_it(head: TreeHead) -> None:
+    year_us = 31_536_000_000_000
+    for number, received_us in ((1, NOW_US + 73 * year_us), (2, NOW_US), (3, NOW_US)):
+        entries.append_entries([draft(f"later {number}", project=new_project())], received_us)
+        if number != 2:  # no tree head between the first two
+            seal_entries()
+    report = verify_here()
+    assert list_places(report) == [("reordered", "entry", 300, 300)]
+    assert "after the first tree head over it was signed" in report.findings[0].detail
+    assert report.counts == {"ok": 303, "reordered": 1}
+
+
 def test_a_tree_rebuilt_with_the_stolen_key_is_shown_from_outside_only(head: TreeHead) -> None:
     kept, anchored = keep_head(head), keep_head(head, "anchor")
     change_entry(7)
