@@ -8,6 +8,8 @@ from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
+from django.db import connection
+
 from accounts.models import SAMPLE_IDS, Project
 from db import raw_sql
 from db.ids import derive_uuid
@@ -23,9 +25,18 @@ MAX_BATCH_SESSIONS: Final = 200
 MAX_SESSION_ENTRIES: Final = 20_000  # a longer session is checked in parts
 _AT_ONCE: Final = 500
 _COUNT: Final = (
-    "SELECT session, COUNT(*) FROM journal_entry WHERE session IS NOT NULL{after}"
+    "SELECT session, COUNT(*) FROM journal_entry WHERE session IS NOT NULL{after}{spelled}"
     " GROUP BY session ORDER BY session LIMIT %s"
 )
+_STORED: Final = (
+    "SELECT id, project_id FROM agent_sessions_session WHERE id IS NOT NULL{after}{spelled}"
+    " ORDER BY id LIMIT %s"
+)
+# SQLite orders ids as texts, and takes any. Other spellings are named by rebuild/stored_values.py.
+_SPELLED: Final = {
+    "sqlite": " AND length({column}) = 32 AND {column} NOT GLOB '*[^0-9a-f]*'",
+    "postgresql": "",
+}
 
 
 def list_batches(
@@ -40,7 +51,8 @@ def list_batches(
         yield "installation", RebuildBatch(None)
     projects = Project.objects.order_by("id").values_list("id", flat=True)
     for identity in projects if project is None else [project]:
-        yield "project", RebuildBatch(identity)
+        if isinstance(identity, UUID):  # else named by rebuild/stored_values.py
+            yield "project", RebuildBatch(identity)
     for batch in _list_session_batches(project, after):
         yield "session", batch
     yield "relations", RebuildBatch(project)
@@ -160,14 +172,14 @@ def _list_sessions(after: UUID | None) -> Iterator[tuple[UUID, UUID, int]]:
     The first part has no lower bound: no id, not even that of zeros, is left out.
     """
     while True:
-        bound = [] if after is None else [raw_sql.vendor_id(after)]
-        text = _COUNT.replace("{after}", " AND session > %s" if bound else "")
         counts = {
             raw_sql.read_uuid(session): int(count)
-            for session, count in raw_sql.fetch_rows(text, [*bound, _AT_ONCE])
+            for session, count in _read_sessions(_COUNT, "session", after)
         }
-        rows = Session.objects.all() if after is None else Session.objects.filter(id__gt=after)
-        stored = dict(rows.order_by("id").values_list("id", "project_id")[:_AT_ONCE])
+        stored = {
+            raw_sql.read_uuid(session): _read_project(project)
+            for session, project in _read_sessions(_STORED, "id", after)
+        }
         if not counts and not stored:
             return
         # Beyond the last of a full part, the other may have sessions that were not read yet.
@@ -180,6 +192,22 @@ def _list_sessions(after: UUID | None) -> Iterator[tuple[UUID, UUID, int]]:
         after = last
 
 
+def _read_sessions(text: str, column: str, after: UUID | None) -> list[tuple[Any, ...]]:
+    """Return up to `_AT_ONCE` rows of sessions after one, in the order of their ids."""
+    bound = [] if after is None else [raw_sql.vendor_id(after)]
+    spelled = _SPELLED[connection.vendor].format(column=column)
+    query = text.replace("{after}", f" AND {column} > %s" if bound else "")
+    return raw_sql.fetch_rows(query.replace("{spelled}", spelled), [*bound, _AT_ONCE])
+
+
+def _read_project(stored: Any) -> UUID | None:
+    """Return the project of a session; None where it cannot be read."""
+    try:
+        return raw_sql.read_uuid(stored)
+    except (ValueError, AttributeError):
+        return None
+
+
 def _find_project(session: UUID, stored: UUID | None) -> Any:
     """Return the project of a session's first entry.
 
@@ -187,5 +215,7 @@ def _find_project(session: UUID, stored: UUID | None) -> Any:
     """
     entries = Entry.objects.filter(session=session).order_by("position")
     first = entries.values_list("project", flat=True).first()
-    is_moved = stored is not None and first is not None and first.int in SAMPLE_IDS
-    return stored if first is None or is_moved else first
+    if not isinstance(first, UUID):  # a text that is no UUID decides nothing
+        return stored
+    is_moved = stored is not None and first.int in SAMPLE_IDS
+    return stored if is_moved else first

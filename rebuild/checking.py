@@ -5,12 +5,12 @@ the entries and that at the rows, others may have written both.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
@@ -26,6 +26,8 @@ from rebuild import batches, imported_comparison
 from rebuild.registry import RebuildBatch, RowCheck, Unit, list_row_checks
 from rebuild.row_comparison import NOT_RESTORED, RowDifference, TableComparison, compare_batch
 from rebuild.snapshots import read_one_snapshot
+from rebuild.stored_values import find_unreadable_values, read_leniently
+from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
 
 REBUILT: Final = "integrity.rebuilt"
 MAX_NAMED_ROWS: Final = 500  # differences in the body of one entry
@@ -83,20 +85,24 @@ def check_batches(
     A row that no entry gives is named for that only, and not again for what it refers to.
     """
     added: set[tuple[Any, ...]] = set()
-    for result in _check_all(project, after, tables):
-        named = [(row, (row.table, *row.key.values())) for row in result.differences]
-        if result.unit == "relations":
-            others = tuple(row for row, key in named if key not in added)
-            result = replace(result, differences=others)
-        # A name, which begins other keys, may be that of a row in each project.
-        added.update(key for row, key in named if row.kind == "added" and isinstance(key[1], UUID))
-        yield result
+    with read_leniently():
+        for result in _check_all(project, after, tables):
+            named = [(row, (row.table, *row.key.values())) for row in result.differences]
+            if result.unit == "relations":
+                others = tuple(row for row, key in named if key not in added)
+                result = replace(result, differences=others)
+            # A name, which begins other keys, may be that of a row in each project.
+            added.update(
+                key for row, key in named if row.kind == "added" and isinstance(key[1], UUID)
+            )
+            yield result
 
 
 def _check_all(
     project: UUID | None, after: UUID | None, tables: Sequence[str]
 ) -> Iterator[BatchResult]:
-    """Check everything (of one project), what rows refer to last."""
+    """Check everything (of one project): how it is stored first, what rows refer to last."""
+    yield from check_storage(tables)
     samples = _load_samples()
     archives = set(Project.objects.filter(archive=True).values_list("id", flat=True))
     for unit, batch in batches.list_batches(project, after):
@@ -109,8 +115,23 @@ def _check_all(
         elif batch.project in samples:
             yield _count_made_up(unit, batch, checks)
         elif checks:
-            for part in batches.split_batch(batch):
+            for part in _split_readable(batch):
                 yield from _check_batch(unit, part, _select_part(part, checks))
+
+
+def check_storage(tables: Sequence[str] = ()) -> Iterator[BatchResult]:
+    """Check how the database stores the rows of every project, which no other check can see."""
+    unreadable = tuple(find_unreadable_values(tables))
+    yield BatchResult("storage", RebuildBatch(None), Counter(), unreadable, Counter())
+
+
+def _split_readable(batch: RebuildBatch) -> Iterator[RebuildBatch]:
+    """Yield the parts of a batch; all of it where the entries that part it cannot be read."""
+    try:
+        parts = list(batches.split_batch(batch))
+    except _UNREADABLE:
+        parts = [batch]
+    yield from parts
 
 
 def check_relations(project: UUID | None, tables: Sequence[str] = ()) -> Iterator[BatchResult]:
@@ -136,8 +157,15 @@ def _load_samples() -> set[UUID]:
         project__lt=UUID(int=SAMPLE_IDS.stop),
         subject=F("project"),
     )
-    rows = created.values_list("project", "facts")
-    return {project for project, facts in rows if "sample" in orjson.loads(facts)}
+    rows = created.values_list("project", "position", "facts")
+    return {project for project, position, facts in rows if _creates_sample(position, facts)}
+
+
+def _creates_sample(position: int, facts: str) -> bool:
+    try:
+        return "sample" in read_entry_facts(position, facts)
+    except UnreadableEntry:
+        return False
 
 
 def _count_made_up(unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]) -> BatchResult:
@@ -176,25 +204,61 @@ def _check_batch(
             with read_one_snapshot():
                 comparisons = compare_batch(batch.copy_unread(), checks)
         yield _summarize(unit, batch, comparisons)
-    except _UNREADABLE as error:
+    except _UNREADABLE:
         if len(batch.sessions) > 1:
             for session in batch.sessions:
                 yield from _check_batch(unit, RebuildBatch(batch.project, (session,)), checks)
             return
-        yield BatchResult(unit, batch, Counter(), (_describe_unreadable(batch, error),), Counter())
+        yield _check_each(unit, batch, checks)
 
 
-# What a fold raises for facts that no version of Gatebook wrote.
-_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError)
+# What a fold raises for facts, and for values of rows, that no version of Gatebook wrote.
+_UNREADABLE: Final = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    ObjectDoesNotExist,
+)
 
 
-def _describe_unreadable(batch: RebuildBatch, error: Exception) -> RowDifference:
+def _check_each(unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]) -> BatchResult:
+    """Check the tables of a batch one by one, because some of them cannot be compared."""
+    comparisons, errors = list[TableComparison](), dict[str, Exception]()
+    for check in checks:
+        try:
+            with read_one_snapshot():
+                comparisons += compare_batch(batch.copy_unread(), [check])
+        except _UNREADABLE as error:
+            errors[check.table] = error
+    result = _summarize(unit, batch, comparisons)
+    unreadable = list(_describe_unreadable(batch, errors, all_fail=not comparisons))
+    return replace(result, differences=(*result.differences, *unreadable))
+
+
+def _describe_unreadable(
+    batch: RebuildBatch, errors: Mapping[str, Exception], *, all_fail: bool
+) -> Iterator[RowDifference]:
+    """Yield what cannot be read: entries by position, else the tables that cannot be compared."""
     session = batch.sessions[0] if batch.sessions else None
-    reason = f"{type(error).__name__}: {error}"[:200]
-    key = {"session": session} if session else {"project": batch.project}
-    return RowDifference(
-        "unreadable", "journal_entry", batch.project, session, key, 0, "facts", reason, None
-    )
+    positions = set[int]()
+    for table, error in errors.items():
+        if isinstance(error, UnreadableEntry):
+            if error.position not in positions:
+                positions.add(error.position)
+                key: dict[str, Any] = {"position": error.position}
+                yield RowDifference(
+                    *("unreadable", "journal_entry", batch.project, session),
+                    *(key, error.position, "facts", error.words),
+                )
+            continue
+        key = {"session": session} if session else {"project": batch.project}
+        name = "journal_entry" if all_fail and len(errors) > 1 else table
+        words = "a row, or an entry about it, has a value of a form that Gatebook does not write"
+        yield RowDifference("unreadable", name, batch.project, session, key, 0, "*", words)
+        if name != table:
+            return
 
 
 def select_checks(unit: Unit, tables: Sequence[str]) -> list[RowCheck]:
@@ -252,9 +316,21 @@ def restore_rows(differing: DifferingBatches, tables: Sequence[str] = ()) -> Cou
     return written
 
 
+def _can_compare(batch: RebuildBatch, check: RowCheck) -> bool:
+    try:
+        compare_batch(batch.copy_unread(), [check])
+    except _UNREADABLE:
+        return False
+    return True
+
+
 def _restore_batch(batch: RebuildBatch, checks: Sequence[RowCheck]) -> Counter[str]:
     """Restore the rows of a batch; return how many by table."""
-    comparisons = compare_batch(batch.copy_unread(), checks)
+    try:
+        comparisons = compare_batch(batch.copy_unread(), checks)
+    except _UNREADABLE:  # some tables of it were named, and are left as they are
+        checks = [check for check in checks if _can_compare(batch, check)]
+        comparisons = compare_batch(batch.copy_unread(), checks)
     if not any(comparison.changes for comparison in comparisons):
         return Counter()
     _record_rebuilt(batch, comparisons)

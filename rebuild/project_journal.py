@@ -14,6 +14,7 @@ from journal.entries import SYSTEM_SOURCE, compute_commitment
 from journal.models import Body, Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild.registry import RebuildBatch
+from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
 
 EARLIER_VERSION: Final = "the entry is of a version that did not record it"
 ERASED: Final = "the body of its entry is erased"
@@ -21,6 +22,7 @@ NO_PERSON: Final = "the pseudonym stands for no account"
 _BODIES_AT_ONCE: Final = 500
 _LAST: Final = ("received_us", "facts")
 _NEAR_US: Final = 60_000_000
+_IDS: Final = ("project", "subject", "session", "effect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,5 +127,8 @@ def _read_entries(
             fits = compute_commitment(salt, text) == bytes(commitment or b"")
             body = orjson.loads(text) if fits and text else None
             columns = dict(zip(names, row, strict=True))
-            columns["facts"] = orjson.loads(columns["facts"])
+            columns["facts"] = read_entry_facts(columns["position"], columns["facts"])
+            for name in _IDS:
+                if not isinstance(columns[name], UUID | None):
+                    raise UnreadableEntry(columns["position"], f"its {name} is no UUID")
             yield ProjectEntry(**columns, body=body)

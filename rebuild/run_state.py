@@ -59,6 +59,7 @@ class RunState:
     sessions: Findings = field(default_factory=Findings)
     others: Findings = field(default_factory=Findings)  # of projects and the installation
     relations: Findings = field(default_factory=Findings)  # of what rows refer to
+    storage: Findings = field(default_factory=Findings)  # of how the database stores rows
     differing: DifferingBatches = field(default_factory=DifferingBatches)
     earlier: EarlierRun | None = None
 
@@ -70,12 +71,13 @@ class RunState:
     @property
     def count(self) -> int:
         """Return the number of differences."""
-        return self.sessions.count + self.others.count + self.relations.count
+        parts = (self.sessions, self.others, self.relations, self.storage)
+        return sum(part.count for part in parts)
 
     @property
     def not_restored(self) -> int:
         """Return the number of differences that no run restores."""
-        parts = (self.sessions, self.others, self.relations)
+        parts = (self.sessions, self.others, self.relations, self.storage)
         return sum(part.not_restored for part in parts)
 
     @property
@@ -85,7 +87,11 @@ class RunState:
 
     def add(self, result: BatchResult) -> None:
         """Add the result of a batch."""
-        parts = {"session": self.sessions, "relations": self.relations}
+        parts = {
+            "session": self.sessions,
+            "relations": self.relations,
+            "storage": self.storage,
+        }
         parts.get(result.unit, self.others).add(result)
         self.differing.add(result)
         self.after = result.last or self.after

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
-
 from db import long_numbers, raw_sql
 from investigation.history.past_entries import PastEntry
 from journal.entries import Origin, compute_commitment
@@ -18,6 +16,7 @@ from journal.models import Erasure
 from ledger.store.effect_rows import to_uuid
 from rebuild.project_journal import is_archive
 from rebuild.registry import RebuildBatch
+from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
 
 ERASED: Final = "its body was erased"
 CHANGED: Final = "its body is missing or does not fit its commitment"
@@ -203,9 +202,16 @@ def _read_entry(row: tuple[Any, ...]) -> PastEntry:
     values = list(row[:_WIDTH])
     for index in _IDS:
         if values[index] is not None:
-            values[index] = to_uuid(values[index])
-    values[-1] = orjson.loads(values[-1])
+            values[index] = _read_id(row[0], PastEntry._fields[index], values[index])
+    values[-1] = read_entry_facts(row[0], values[-1])
     return PastEntry._make(values)
+
+
+def _read_id(position: int, name: str, value: Any) -> UUID | None:
+    try:
+        return to_uuid(value)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UnreadableEntry(position, f"its {name} is no UUID") from error
 
 
 _IDS: Final = [PastEntry._fields.index(name) for name in ("session", "effect", "subject")]

@@ -13,9 +13,9 @@ from django.db.models import Model, QuerySet
 
 from db.row_changes import RowChange
 
-# What a batch of a check is about: some sessions of a project, a project, the installation, or what
-# the rows of all tables refer to.
-Unit = Literal["session", "project", "installation", "relations"]
+# What a batch of a check is about: some sessions of a project, a project, the installation, what
+# the rows of all tables refer to, or how the database stores them.
+Unit = Literal["session", "project", "installation", "relations", "storage"]
 # What the journal shows to be wrong and cannot put right: a stored value has another digest than
 # its entry records, or an entry grants what no votes before it allow.
 Fault = Literal["altered", "unfounded"]

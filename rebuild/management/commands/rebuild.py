@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
 from accounts.models import Project
+from db.operator_errors import describe_database_fault
 from importers.progress_bar import Progress
 from rebuild import batches, checking, run_state
 from rebuild.checking import BatchResult, RebuildRefused
@@ -67,6 +68,12 @@ class Command(BaseCommand):
         began = time.process_time()
         try:
             self._check(project, tables, state, path)
+            if state.storage.count and not options["check"]:
+                raise RebuildRefused(
+                    "Rows are stored in a form that Gatebook does not write, as the lines above"
+                    " name. Correct or remove these as the owner of the database, then run the"
+                    " command again: until then a row may pass for another. Nothing was changed."
+                )
             written = (
                 checking.restore_rows(state.differing, tables)
                 if state.differing.parts and not options["check"]
@@ -75,11 +82,8 @@ class Command(BaseCommand):
         except RebuildRefused as refusal:
             raise CommandError(str(refusal), returncode=FAILED) from refusal
         except DatabaseError as error:
-            first_line = str(error).strip().partition("\n")[0]
             raise CommandError(
-                f"The database refused: {first_line}. Nothing was changed. Run this as the owner of"
-                " the tables, while no other program changes the schema.",
-                returncode=FAILED,
+                _describe_refusal(error, is_check=options["check"]), returncode=FAILED
             ) from error
         if written is not None and state.relations.count:
             state.relations.not_restored = sum(
@@ -186,6 +190,22 @@ def _describe_earlier_run(state: RunState) -> dict[str, Any] | None:
     }
 
 
+def _describe_refusal(error: DatabaseError, *, is_check: bool) -> str:
+    """Return why the database stopped the command, and what to do."""
+    first_line = str(error).strip().partition("\n")[0]
+    if sentence := describe_database_fault(error):
+        return f"{sentence} Nothing was changed."
+    if is_check:
+        return (
+            f"The database could not be read: {first_line}. Nothing was changed. Check the"
+            " database itself, with PRAGMA integrity_check on SQLite, amcheck on PostgreSQL."
+        )
+    return (
+        f"The database refused: {first_line}. Nothing was changed. Run this as the owner of"
+        " the tables, while no other program changes the schema."
+    )
+
+
 def _find_project(name: str | None) -> Project | None:
     if name is None:
         return None
@@ -215,7 +235,12 @@ def _format_line(described: dict[str, Any]) -> str:
         case "added":
             return f"added: {where}: no entry speaks of a row with these keys"
         case "unreadable":
-            return f"unreadable: {where}: its entries cannot be folded: {described['stored']}"
+            if described["expected"] is None:
+                return f"unreadable: {where}: {described['stored']}"
+            return (
+                f"unreadable: {where}: {described['column']} is {described['stored']}, and Gatebook"
+                f" writes {described['expected']}"
+            )
         case "imported":
             return (
                 f"imported: {where}: {described['column']} differs from what was imported ({entry})"
