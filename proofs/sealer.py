@@ -175,7 +175,7 @@ def find_final_position() -> int:
     if awaited & running:
         return 0
     store_progress(last, writers & running)
-    return position
+    return min(position, last)  # a stored position beyond the journal is no result of this job
 
 
 def seal_batch(final: int) -> int:

@@ -84,7 +84,23 @@ def load_private_key() -> Ed25519PrivateKey:
     """
     current = load_current_key()
     if current is None:
-        raise SealKeyError("No key signs tree heads yet. Run `manage.py setup`.")
+        raise SealKeyError(_explain_retirement(load_last_key()))
+    return load_private_half(current)
+
+
+def _explain_retirement(last: SigningKey | None) -> str:
+    if last is None:
+        return "No key signs tree heads yet. Run `manage.py setup`."
+    return (
+        f"No key signs tree heads: {last.key_id} is retired, and no key follows it. Gatebook"
+        " retires a key only when it stores the next one, so somebody changed proofs_signingkey."
+        " `manage.py verify` says what differs. `manage.py rotate_seal_key` makes the next key,"
+        " endorsed by this one."
+    )
+
+
+def load_private_half(current: SigningKey) -> Ed25519PrivateKey:
+    """Return the private key of a stored key, from where it is configured. Raises SealKeyError."""
     configured = load_configured_key()
     if configured is not None and is_private_half(configured, current):
         return configured
@@ -94,6 +110,16 @@ def load_private_key() -> Ed25519PrivateKey:
             key_files.replace_key_file(key_folder(), KEY_NAME, NEXT_KEY_NAME)
         return following
     place = KEY_VARIABLE if os.environ.get(KEY_VARIABLE) else str(key_folder() / KEY_NAME)
+    if configured is not None:
+        for stored in SigningKey.objects.filter(retired_at_us__isnull=True, id__lt=current.id)[
+            :100
+        ]:
+            if is_private_half(configured, stored):
+                raise SealKeyError(
+                    f"No tree head is signed: proofs_signingkey has {current.key_id} after the key"
+                    f" in {place}, {stored.key_id}, which was never retired. Somebody added that"
+                    " row. `manage.py verify` names it; the owner of the database removes it."
+                )
     fault = "is not the one in use" if configured else "is missing"
     raise SealKeyError(
         f"The key in {place} {fault}: tree heads are signed with {current.key_id}. Restore it from"
@@ -122,6 +148,11 @@ def load_current_key() -> SigningKey | None:
     return SigningKey.objects.filter(retired_at_us__isnull=True).order_by("-id").first()
 
 
+def load_last_key() -> SigningKey | None:
+    """Return the newest public key, also if it is retired, or None before the first."""
+    return SigningKey.objects.order_by("-id").first()
+
+
 def load_signing_keys() -> list[SigningKey]:
     """Return all public keys, the first one first."""
     return list(SigningKey.objects.order_by("id")[:1000])
@@ -140,23 +171,23 @@ def is_private_half(private_key: Ed25519PrivateKey, key: SigningKey) -> bool:
 @transaction.atomic
 def store_first_key(private_key: Ed25519PrivateKey) -> SigningKey:
     """Store the public key of a new installation, unless one is stored; return the stored one."""
-    current = load_current_key()
+    current = load_current_key() or load_last_key()
     return current or _store_key(NoteKey(load_origin(), read_public_key(private_key)), "")
 
 
 @transaction.atomic
 def store_next_key(private_key: Ed25519PrivateKey, old: Ed25519PrivateKey | None) -> SigningKey:
-    """Retire the key in use and store its successor, endorsed by `old` unless that is lost.
+    """Retire the last key and store its successor, endorsed by `old` unless that is lost.
 
     Raises ValueError if `old` is not the key in use or the new key was used before.
     """
     origin, now = load_origin(), now_us()
     key = NoteKey(origin, read_public_key(private_key))
-    current = load_current_key()
+    current = load_last_key()
     if current is not None:
         if old is not None and not is_private_half(old, current):
             raise ValueError("The old key is not the one in use.")
-        SigningKey.objects.filter(id=current.id).update(
+        SigningKey.objects.filter(id=current.id, retired_at_us__isnull=True).update(
             retired_at_us=max(now, current.first_used_us)
         )
     if SigningKey.objects.filter(public_key=key.public_key).exists():

@@ -233,6 +233,7 @@ class Head(NamedTuple):
     made_at_us: int = 0
     signed_at_us: int = 0  # as the signed text says; 0 in heads that do not say it
     last_position: int = 0  # of the last entry, as the signed text says; 0 as above
+    row_key: tuple[str, str] = ("", "")  # name and key id, as the row of the database says
 
 
 def make_key(name: str, public: bytes) -> VerifierKey:
@@ -599,7 +600,8 @@ class Database:
     def heads(self, condition: str, values: Sequence[Any] = (), limit: int = 1) -> list[Head]:
         """Return stored tree heads; `condition` is SQL after FROM."""
         rows = self.rows(
-            f"SELECT id, size, root, note, made_at_us FROM proofs_treehead {condition}"
+            "SELECT id, size, root, note, made_at_us, key_name, key_id FROM proofs_treehead"
+            f" {condition}"
             f" LIMIT {limit}",
             values,
         )
@@ -751,7 +753,9 @@ class PostgresqlDatabase(Database):
         )
 
 
-def _read_stored_head(number: int, size: int, root: Any, note: Any, made_at_us: int) -> Head:
+def _read_stored_head(
+    number: int, size: int, root: Any, note: Any, made_at_us: int, name: str, key_id: str
+) -> Head:
     """Return a stored head; without signatures where the row is not its note."""
     where = f"tree head {number}"
     parsed = find_heads(str(note), where)
@@ -759,7 +763,7 @@ def _read_stored_head(number: int, size: int, root: Any, note: Any, made_at_us: 
     is_same_time = head.signed_at_us in (0, made_at_us)
     if (head.size, head.root) != (size, bytes(root)) or not is_same_time:
         head = head._replace(size=size, root=bytes(root), signatures=(), last_position=0)
-    return head._replace(number=number, made_at_us=made_at_us)
+    return head._replace(number=number, made_at_us=made_at_us, row_key=(name, key_id))
 
 
 def _explain_table(where: str, error: str) -> str:
@@ -1647,11 +1651,16 @@ def _check_database(database: Database, options: DatabaseOptions, report: Report
     largest = database.heads("ORDER BY size DESC, id DESC")
     for finding in database.misfits():
         report.add(finding)
+    progress_position = database.number("SELECT max(position) FROM proofs_sealprogress")
+    tiles = _read_tile_sizes(database, largest[0].size if largest else 0)
     size = _measure_tree(database, largest[0].size if largest else 0, report)
     keys = _choose_keys(database, options, report)
     check = JournalCheck(database, report, keys)
     check.signed_size = largest[0].size if largest else 0
     _check_head_rows(database, size, report)
+    _check_tile_sizes(tiles, size, report)
+    _check_progress(database, progress_position, report)
+    _check_key_rows(database, keys is not None, report)
     origin = _find_origin(database)
     outside, beyond = _sort_outside(options.outside, origin, keys, size, report)
     _check_head_times(database, outside, origin, report)
@@ -1784,6 +1793,142 @@ def _check_head_rows(database: Database, size: int, report: Report) -> None:
     )
     for (head,) in shrunk:
         report.add(Finding("fork", "tree head", f"tree head {head} is smaller than the one before"))
+
+
+def _read_tile_sizes(database: Database, signed: int) -> list[tuple[int, int, int]]:
+    """Return level, index and bytes of tiles that no entry below the size `signed` checks."""
+    return database.rows(
+        'SELECT level, "index", length(hashes) FROM proofs_tile WHERE level > 0'
+        ' OR "index" >= ? OR length(hashes) % 32 <> 0 ORDER BY level, "index"',
+        (signed // BLOCK,),
+    )
+
+
+def _check_tile_sizes(tiles: Sequence[tuple[int, int, int]], size: int, report: Report) -> None:
+    """Name tiles, and parts of tiles, that a tree of `size` leaves does not have."""
+    for level, index, length in tiles:
+        needed = max(0, min(BLOCK, (size >> 8 * max(level, 0)) - index * BLOCK))
+        if length > needed * 32 or length % 32:
+            detail = f"tile {level}/{index} has {length / 32:g} hashes, and a tree of {size}"
+            detail += f" leaves needs {needed}: they were added"
+            report.add(Finding("modified", "tile", detail))
+
+
+def _check_progress(database: Database, position: int, report: Report) -> None:
+    last = database.number("SELECT max(position) FROM journal_entry")
+    if position > last:
+        detail = (
+            f"proofs_sealprogress says that the job saw position {position}, and the last entry"
+        )
+        report.add(Finding("modified", "seal progress", f"{detail} has {last}"))
+
+
+class KeyRow(NamedTuple):
+    """A stored public key with its time of use."""
+
+    row: int
+    key: VerifierKey
+    key_id: str
+    first_used_us: int
+    retired_at_us: int | None
+    endorsement: str
+
+    @property
+    def where(self) -> str:
+        """How findings name the key."""
+        return f"key {self.row} ({self.key.key_id.hex()})"
+
+
+def _check_key_rows(database: Database, with_signatures: bool, report: Report) -> None:
+    """Compare the stored keys with each other and with the heads that they signed.
+
+    A key is stored when the one before it retires, with the endorsement of that one unless it was
+    lost, and signs a head at once.
+    """
+    rows = [
+        KeyRow(row, make_key(name, bytes(public)), *others)
+        for row, name, public, *others in database.rows(
+            "SELECT id, name, public_key, key_id, first_used_us, retired_at_us, endorsement"
+            " FROM proofs_signingkey ORDER BY id LIMIT 10000"
+        )
+    ]
+    signers = _check_head_keys(database, rows, report)
+    origin = _find_origin(database)
+    faults: list[tuple[KeyRow, str]] = []
+    for number, row in enumerate(rows):
+        if row.key_id != row.key.key_id.hex():
+            faults.append((row, f"its row says that its key id is {row.key_id}"))
+        if origin and row.key.name != origin:
+            faults.append((row, f"its name {row.key.name!r} is not {origin!r}"))
+        if number:
+            fault = _find_key_fault(rows[:number], row, row.key.key_id in signers, with_signatures)
+            if fault:
+                faults.append((row, fault))
+            elif not row.endorsement:
+                report.notes.append(
+                    f"No key endorses {row.where}: the key before it was lost (rotate_seal_key"
+                    " --lost), or somebody signs with a key of their own. Compare it with the key"
+                    " that was published, or pass --key."
+                )
+    if rows and all(row.retired_at_us is not None for row in rows):
+        fault = "it is retired and no key follows it: Gatebook stores the next key at the same time"
+        faults.append((rows[-1], fault))
+    for row, fault in faults:
+        report.add(Finding("modified", "key", f"{row.where}: {fault}"))
+
+
+def _find_key_fault(
+    earlier: Sequence[KeyRow], row: KeyRow, has_signed: bool, with_signatures: bool
+) -> str:
+    """Return what shows that a key did not follow the ones before it as Gatebook stores keys."""
+    before = earlier[-1]
+    if before.retired_at_us is None:
+        return f"it follows {before.where}, which was never retired: the row was added"
+    if abs(row.first_used_us - before.retired_at_us) > LATE_US:
+        return (
+            f"it was first used at {_format_time(row.first_used_us)}, and {before.where} before it"
+            f" was retired at {_format_time(before.retired_at_us)}: one of the rows was changed"
+        )
+    if not has_signed:
+        return "it signed no tree head, and Gatebook signs one when it stores a key: it was added"
+    if row.endorsement and with_signatures:
+        trusted = extend_keys([other.key for other in earlier], [(row.key, row.endorsement)])
+        if row.key not in trusted:
+            return "no key before it signed its endorsement"
+    return ""
+
+
+def _check_head_keys(database: Database, rows: Sequence[KeyRow], report: Report) -> set[bytes]:
+    """Name heads that a key signed outside of its time of use; return the keys that signed."""
+    keys = {(row.key.name, row.key.key_id): row for row in rows}
+    signers: set[bytes] = set()
+    untimely: dict[tuple[KeyRow, str], list[str]] = {}
+    for head in _read_all_heads(database, -1):
+        names = [(name, key_id) for name, key_id, _ in head.signatures]
+        signers.update(key_id for _, key_id in names)
+        if names and head.row_key not in [(name, key_id.hex()) for name, key_id in names]:
+            detail = (
+                f"the row of {head.where} names the key {head.row_key[1]}, which did not sign it"
+            )
+            report.add(Finding("modified", "tree head", detail))
+        known = [keys[name] for name in names if name in keys]
+        words = [_compare_use(row, head.signed_at_us) for row in known if head.signed_at_us]
+        if words and all(words):
+            untimely.setdefault((known[0], words[0]), []).append(head.where)
+    for (row, word), heads in untimely.items():
+        more = f" and {len(heads) - 1} more" if len(heads) > 1 else ""
+        detail = f"{row.where} signed {heads[0]}{more} {word}: its row was changed, the key was"
+        detail += " used when it did not count, or the server's clock was set back"
+        report.add(Finding("modified", "key", detail))
+    return signers
+
+
+def _compare_use(row: KeyRow, signed_at_us: int) -> str:
+    if row.retired_at_us is not None and signed_at_us > row.retired_at_us + LATE_US:
+        return f"after it was retired at {_format_time(row.retired_at_us)}"
+    if signed_at_us < row.first_used_us - LATE_US:
+        return f"before its first use at {_format_time(row.first_used_us)}"
+    return ""
 
 
 def _check_head_times(

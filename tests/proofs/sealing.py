@@ -28,11 +28,11 @@ def seal_entries(upto: int | None = None, key: Ed25519PrivateKey = KEY) -> TreeH
     entries = list(rows[: None if upto is None else upto - end.size])
     merkle.append_leaves(end.size, map(_hash_entry, entries), tree_store.StoredTiles())
     tree_store.store_sealed_entries(end.size, [entry.position for entry in entries])
-    with patch.object(tree_heads, "now_us", _read_clock):
+    with patch.object(tree_heads, "now_us", read_clock):
         return tree_heads.sign_tree_head(signing_keys.load_origin(), key)
 
 
-def _read_clock() -> int:
+def read_clock() -> int:
     """Return the time of the system, but no time before the entries of tests were received."""
     return max(now_us(), NOW_US + 60_000_000)
 

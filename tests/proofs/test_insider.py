@@ -25,6 +25,7 @@ from tests.proofs.sealing import (
     KEY,
     hash_entries,
     keep_head,
+    read_clock,
     reseal_entries,
     seal_entries,
     verify_here,
@@ -247,7 +248,8 @@ def test_another_key_is_shown_by_the_key_that_you_kept(head: TreeHead) -> None:
     change_entry(7)
     public = OTHER_KEY.public_key().public_bytes_raw()
     pinned = _load_key()
-    run("UPDATE proofs_signingkey SET public_key = %s", public)
+    key_id = gatebook_verify.make_key(pinned.name, public).key_id.hex()
+    run("UPDATE proofs_signingkey SET public_key = %s, key_id = %s", public, key_id)
     reseal_entries(OTHER_KEY)
     assert verify_here().counts == {"ok": 300}
     report = verify_here(pinned=[pinned])
@@ -255,8 +257,11 @@ def test_another_key_is_shown_by_the_key_that_you_kept(head: TreeHead) -> None:
     assert "no key that you trust" in report.findings[0].detail
 
 
-def test_a_rotated_key_is_trusted_by_the_endorsement_of_the_one_before(head: TreeHead) -> None:
+def test_a_rotated_key_is_trusted_by_the_endorsement_of_the_one_before(
+    head: TreeHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pinned = _load_key()
+    monkeypatch.setattr(signing_keys, "now_us", read_clock)
     signing_keys.store_next_key(OTHER_KEY, KEY)
     entries.append_entries([draft("later", project=new_project())], NOW_US)
     seal_entries(key=OTHER_KEY)
@@ -265,6 +270,7 @@ def test_a_rotated_key_is_trusted_by_the_endorsement_of_the_one_before(head: Tre
     report = verify_here(pinned=[pinned])
     assert list_places(report) == [("modified", "tree head", None, None)]
     assert "no key that you trust" in report.findings[0].detail
+    assert any("No key endorses key" in note for note in report.notes)  # as after a loss
 
 
 def test_changed_and_deleted_tree_heads_are_named(head: TreeHead) -> None:

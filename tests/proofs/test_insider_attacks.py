@@ -451,6 +451,43 @@ def test_hashes_that_no_entry_has_are_named(head: TreeHead) -> None:
     assert named == [(290, 299, "10 sealed "), (300, 300, "the last t")]
 
 
+KEY_FAULTS: Final = (
+    ("UPDATE proofs_signingkey SET retired_at_us = first_used_us + 1", "after it was retired at"),
+    ("UPDATE proofs_signingkey SET retired_at_us = first_used_us + 1", "no key follows it"),
+    (
+        f"UPDATE proofs_signingkey SET first_used_us = {NOW_US * 2}",
+        "signed tree head 1 and 2 more before its first use",
+    ),
+    ("UPDATE proofs_signingkey SET key_id = '0badcafe'", "its key id is 0badcafe"),
+    ("UPDATE proofs_treehead SET key_id = '0badcafe' WHERE id = 2", "tree head 2 names the key"),
+    (
+        'INSERT INTO proofs_tile (level, "index", hashes)'
+        ' SELECT 3, "index", hashes FROM proofs_tile WHERE level = 1',
+        "tile 3/0 has 1 hashes, and a tree of 300 leaves needs 0",
+    ),
+    (
+        'INSERT INTO proofs_tile (level, "index", hashes)'
+        " SELECT 0, 900000, hashes FROM proofs_tile WHERE level = 1",
+        "tile 0/900000 has 1 hashes, and a tree of 300 leaves needs 0",
+    ),
+    (
+        "INSERT INTO proofs_sealprogress (id, position, writers) VALUES (1, 999999999, '')",
+        "the job saw position 999999999",
+    ),
+)
+
+
+def test_rows_around_the_tree_are_compared(head: TreeHead) -> None:
+    for statement, expected in KEY_FAULTS:
+        with transaction.atomic():
+            run("DELETE FROM proofs_sealprogress")
+            run(statement)
+            report = verify_here()
+            transaction.set_rollback(True)
+        assert [row.finding for row in report.findings if expected in row.detail] == ["modified"]
+        assert set(report.counts) == {"ok", "modified"}
+
+
 def reseal_tree() -> None:
     """Build the tree again over the entries as they are now, and delete its heads."""
     for table in ("proofs_sealedentry", "proofs_tile"):

@@ -9,15 +9,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.db.models import F
 
 from db import key_files
+from db.clock import now_us
 from journal import entries, fingerprints
 from proofs import sealer, signing_keys, tree_heads
 from proofs.models import SigningKey, TreeHead
-from proofs.signed_note import parse_head_text, verify_note
+from proofs.signed_note import NoteKey, parse_head_text, verify_note
 from proofs.tree_store import load_tree_end
 from proofs.verifier import gatebook_verify
 from tests.journal.drafts import draft, new_project
+from tests.proofs.sealing import verify_here
 
 pytestmark = pytest.mark.django_db
 S = 1_000_000
@@ -109,6 +112,44 @@ def test_the_old_key_signs_the_new_one_and_the_first_head(keys: Path) -> None:
     assert verify_note(TreeHead.objects.get(id=1).note, [signing_keys.to_note_key(old)])
     assert sorted(path.name for path in keys.iterdir()) == ["seal_key"]
     assert signing_keys.is_private_half(signing_keys.load_private_key(), new)
+    assert not verify_here().is_broken
+
+
+def test_a_key_that_somebody_retired_is_named_and_signs_its_successor(keys: Path) -> None:
+    sealer.seal_journal()
+    SigningKey.objects.update(retired_at_us=F("first_used_us") + 1)  # no trigger refuses this
+    entries.append_entries([draft("entry", project=new_project())], now_us())
+    with pytest.raises(CommandError, match="is retired, and no key follows it"):
+        call_command("seal_journal")
+    assert "it is retired and no key follows it" in list_key_faults()
+    call_command("rotate_seal_key")
+    verify_last_head(*reversed(signing_keys.load_signing_keys()))
+    call_command("seal_journal")
+    assert not verify_here().is_broken
+
+
+def test_a_key_that_somebody_added_is_named(keys: Path) -> None:
+    sealer.seal_journal()
+    (first,) = signing_keys.load_signing_keys()
+    added = NoteKey(first.name, b"a" * 32)
+    SigningKey.objects.create(
+        name=added.name,
+        key_id=added.key_id,
+        public_key=added.public_key,
+        first_used_us=first.first_used_us,
+    )
+    with pytest.raises(signing_keys.SealKeyError, match="Somebody added that row"):
+        signing_keys.load_private_key()
+    assert "which was never retired: the row was added" in list_key_faults()
+    SigningKey.objects.filter(id=first.id).update(retired_at_us=first.first_used_us)
+    assert "it signed no tree head" in list_key_faults()
+
+
+def list_key_faults() -> str:
+    """Return what the verifier says about the stored keys."""
+    report = verify_here()
+    assert report.is_broken
+    return " | ".join(row.detail for row in report.findings if row.what == "key")
 
 
 def test_a_rotation_killed_before_the_file_was_replaced_is_finished(
@@ -134,6 +175,9 @@ def test_a_lost_key_is_replaced_without_endorsement(keys: Path) -> None:
     call_command("rotate_seal_key", "--lost", "--accept-loss")
     assert signing_keys.load_signing_keys()[-1].endorsement == ""
     verify_last_head(signing_keys.load_signing_keys()[-1])
+    report = verify_here()
+    assert not report.is_broken
+    assert any("the key before it was lost" in note for note in report.notes)
 
 
 def test_a_key_in_the_environment_is_rotated_with_the_old_one_from_a_file(

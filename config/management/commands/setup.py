@@ -53,7 +53,7 @@ class Command(BaseCommand):
     def _make_seal_key(self) -> None:
         """Store the key of tree heads of a new installation; warn where it is missing."""
         try:
-            if signing_keys.load_current_key() is not None:
+            if signing_keys.load_last_key() is not None:
                 signing_keys.load_private_key()
                 return
             private_key = signing_keys.load_configured_key() or signing_keys.build_private_key(

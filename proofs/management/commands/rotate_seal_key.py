@@ -50,7 +50,7 @@ class Command(BaseCommand):
         accept_loss: bool = False,
         **_options: Any,
     ) -> None:
-        if signing_keys.load_current_key() is None:
+        if signing_keys.load_last_key() is None:
             raise CommandError("No key signs tree heads yet. Run `manage.py setup`.")
         if lost and not accept_loss:
             raise CommandError(f"{LOSS} To continue, add --accept-loss.")
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         """Return the new key, the old one, and whether the new one is in its own file."""
         configured = signing_keys.load_configured_key()
         if lost and configured is not None:
-            current = signing_keys.load_current_key()
+            current = signing_keys.load_last_key()
             if current is not None and signing_keys.is_private_half(configured, current):
                 raise CommandError("The key in use is not lost. Leave out --lost.")
             return configured, None, False
@@ -81,7 +81,8 @@ class Command(BaseCommand):
                 " variable to the new key on every node that seals, and name the file with"
                 " --old-key-file."
             )
-        old = None if lost else signing_keys.load_private_key()
+        last = signing_keys.load_last_key()
+        old = None if lost or last is None else signing_keys.load_private_half(last)
         seed = secrets.token_bytes(signing_keys.SEED_BYTES)
         name = KEY_NAME if lost else NEXT_KEY_NAME
         # A file of an earlier try that was killed: its key was never used.
