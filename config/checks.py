@@ -69,6 +69,7 @@ def find_unsafe_start_reasons(connection: BaseDatabaseWrapper) -> list[str]:
         *find_unusable_anchors(),
         *find_unsafe_settings(connection),
         *find_unguarded_history(connection),
+        *find_needless_rights(connection),
         *find_foreign_schema(connection),
         *find_unrepeated_erasures(connection),
     ]
@@ -102,6 +103,21 @@ def find_unguarded_history(connection: BaseDatabaseWrapper) -> list[str]:
     return [
         f"The record is not guarded: the triggers {', '.join(missing)} are missing. "
         "Run `manage.py migrate` as the owner of the tables; it puts them back."
+    ]
+
+
+def find_needless_rights(connection: BaseDatabaseWrapper) -> list[str]:
+    """Return a sentence that names rights by which the application could change history."""
+    from db.postgres import excess_rights
+
+    excess = excess_rights.find_excess_rights(connection)
+    if not excess:
+        return []
+    return [
+        "The application's role of the database can change history or remove its guards: "
+        f"{'; '.join(excess)}. Find who did it. `manage.py setup` takes back rights on tables; "
+        "undo the rest as a superuser. Then compare the rows with the journal: `manage.py rebuild "
+        "--check`."
     ]
 
 
@@ -257,5 +273,9 @@ def _check(
         messages += [
             checks.Warning(sentence, id="gatebook.W003")
             for sentence in find_unrepeated_erasures(connection)
+        ]
+        messages += [
+            checks.Warning(sentence, id="gatebook.W004")
+            for sentence in find_needless_rights(connection)
         ]
     return messages

@@ -81,6 +81,8 @@ except ValueError as _reason:
 APPLICATION_ROLE = (
     (urlsplit(os.environ.get("DATABASE_URL", "")).username or "") if _as_owner else ""
 )
+# The role of DATABASE_OWNER_URL; empty with a single role, and in what the supervisor starts.
+OWNER_ROLE = urlsplit(_owner_url).username or ""
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- apps -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 
 from db import jobs as db_job_heartbeats
 from db import schema_inventory, triggers
+from db.postgres import excess_rights
 from journal import fingerprints
 from monitoring import job_heartbeats
 from monitoring.metric_texts import METRICS
@@ -131,6 +132,11 @@ def _unready_reason() -> str | None:
         return f"the key {foreign[0]} is not the one that the database was written with"
     if triggers.find_missing_triggers(connection):
         return "database triggers are missing; run `manage.py migrate`"
+    if excess_rights.find_excess_rights(connection):
+        return (
+            "the application's role of the database can change history or remove its guards; run"
+            " `manage.py check --database default`"
+        )
     if different := schema_inventory.find_schema_differences(connection):
         summary = schema_inventory.summarize_differences(different)
         return f"the tables are not those of this version: {summary}"

@@ -5,16 +5,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
 from psycopg import errors
+from pytest_django import DjangoDbBlocker, Settings
 
-from db import embedded_postgres
+from config import checks
+from db import embedded_postgres, url
+from db.postgres import excess_rights
 from tests.config.server import ROOT
+from tests.config.test_durability import DEFAULTS
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,73 @@ django.setup()
 from tests.config import erasing_application
 print(erasing_application.erase_everything(sys.argv[1]))
 """
+# What an owner or a superuser does -> how to undo it, and how the check names it.
+EXCESS = {
+    "GRANT UPDATE, DELETE ON journal_entry TO application": (
+        "REVOKE UPDATE, DELETE ON journal_entry FROM application",
+        "UPDATE, DELETE on journal_entry",
+    ),
+    "GRANT UPDATE (kind) ON journal_entry TO application": (
+        "REVOKE UPDATE (kind) ON journal_entry FROM application",
+        "UPDATE on journal_entry",
+    ),
+    "GRANT UPDATE ON journal_body TO PUBLIC": (
+        "REVOKE UPDATE ON journal_body FROM PUBLIC",
+        "UPDATE on journal_body",
+    ),
+    "GRANT TRUNCATE, TRIGGER ON accounts_agent TO application": (
+        "REVOKE TRUNCATE, TRIGGER ON accounts_agent FROM application",
+        "TRUNCATE, TRIGGER on accounts_agent",
+    ),
+    "GRANT DELETE ON journal_body_0 TO application": (
+        "REVOKE DELETE ON journal_body_0 FROM application",
+        "DELETE on journal_body_0",
+    ),
+    "ALTER TABLE journal_outbox OWNER TO application": (
+        "ALTER TABLE journal_outbox OWNER TO owner",
+        "it owns journal_outbox",
+    ),
+    "ALTER FUNCTION journal_refuse_change() OWNER TO application": (
+        "ALTER FUNCTION journal_refuse_change() OWNER TO owner",
+        "it owns journal_refuse_change()",
+    ),
+    "ALTER DATABASE gatebook OWNER TO application": (
+        "ALTER DATABASE gatebook OWNER TO owner",
+        "database gatebook",
+    ),
+    "GRANT owner TO application": (
+        "REVOKE owner FROM application",
+        "it is a member of owner, which owns accounts_agent, ",
+    ),
+    "ALTER ROLE application NOINHERIT; GRANT postgres TO application": (
+        "REVOKE postgres FROM application; ALTER ROLE application INHERIT",
+        "it is a member of postgres, a superuser",
+    ),
+    "GRANT pg_write_all_data TO application": (
+        "REVOKE pg_write_all_data FROM application",
+        "it is a member of pg_write_all_data",
+    ),
+    "ALTER ROLE application SUPERUSER": (
+        "ALTER ROLE application NOSUPERUSER",
+        "remove its guards: it is a superuser",
+    ),
+    "ALTER ROLE application CREATEROLE": (
+        "ALTER ROLE application NOCREATEROLE",
+        "it may create roles",
+    ),
+    "ALTER ROLE application SET session_replication_role = replica": (
+        "ALTER ROLE application RESET session_replication_role",
+        "its session_replication_role is replica: triggers do not run",
+    ),
+    "ALTER ROLE application IN DATABASE gatebook SET session_replication_role = local": (
+        "ALTER ROLE application IN DATABASE gatebook RESET session_replication_role",
+        "its session_replication_role is local: triggers do not run",
+    ),
+    "GRANT SET ON PARAMETER session_replication_role TO application": (
+        "REVOKE SET ON PARAMETER session_replication_role FROM application",
+        "it may set session_replication_role",
+    ),
+}
 OLDER_ROWS = """
 WITH made AS (
   INSERT INTO journal_entry (project, source, claimed_source, id, kind, actor, lane, received_us,
@@ -140,6 +212,68 @@ def test_the_application_erases_and_the_owner_rewrites_and_restores(
     done = run(folder, var, "-c", ERASE_EVERYTHING, str(folder))
     assert done.splitlines()[-1] == "application ['scrubbing', 'scrubbing', 'scrubbing']"
     assert run(folder, var, "manage.py", "vacuum_erased") == "The files hold no erased text."
+
+
+@pytest.fixture
+def connect_as(
+    folder: Path, var: Path, django_db_blocker: DjangoDbBlocker
+) -> Iterator[Callable[[str], PostgreSQL]]:
+    """Connect to the database as a role."""
+    host = urlsplit(embedded_postgres.start_embedded_server(folder)).netloc.partition("@")[2]
+    made = []
+
+    def connect(role: str) -> PostgreSQL:
+        address = url.build_database_settings(f"postgres://{role}@{host}/gatebook", var, var, 2)
+        options = {**address["OPTIONS"], "pool": False}
+        made.append(PostgreSQL({**DEFAULTS, **address, "OPTIONS": options}, "apart"))
+        return made[-1]
+
+    with django_db_blocker.unblock():
+        yield connect
+        for connection in made:
+            connection.close()
+
+
+def test_the_check_names_each_right_beyond_those_of_setup(
+    folder: Path, connect_as: Callable[[str], PostgreSQL]
+) -> None:
+    assert excess_rights.find_excess_rights(connect_as("application")) == []
+    assert excess_rights.find_excess_rights(connect_as("owner")) == []
+    with psycopg.connect(
+        host=str(folder), user="postgres", dbname="gatebook", autocommit=True
+    ) as superuser:
+        for statement, (undone, words) in EXCESS.items():
+            superuser.execute(statement.encode())
+            (sentence,) = checks.find_needless_rights(connect_as("application"))
+            superuser.execute(undone.encode())
+            assert words in sentence, statement
+    assert checks.find_needless_rights(connect_as("application")) == []
+
+
+def test_a_single_role_that_owns_all_has_nothing_to_find(
+    connect_as: Callable[[str], PostgreSQL], settings: Settings
+) -> None:
+    owner = connect_as("owner")
+    with owner.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM journal_entry")
+    assert checks.find_needless_rights(owner) == []
+    settings.OWNER_ROLE = "another"  # two roles are set up, and the application's took all tables
+    assert "it owns accounts_agent, " in checks.find_needless_rights(owner)[0]
+
+
+def test_the_command_warns_and_fails_at_the_level_of_warnings_and_setup_takes_rights_back(
+    folder: Path, var: Path
+) -> None:
+    check = ("manage.py", "check", "--database", "default")
+    with psycopg.connect(
+        host=str(folder), user="postgres", dbname="gatebook", autocommit=True
+    ) as superuser:
+        superuser.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO application")
+    run(folder, var, *check)  # a warning is no failure
+    with pytest.raises(AssertionError, match=r"gatebook\.W004"):
+        run(folder, var, *check, "--fail-level", "WARNING")
+    run(folder, var, "manage.py", "setup")
+    run(folder, var, *check, "--fail-level", "WARNING")
 
 
 @pytest.mark.matrix

@@ -311,6 +311,17 @@ def test_a_changed_trigger_counts_as_missing_and_is_recreated(
     assert triggers.find_missing_triggers(connection) == []
 
 
+@pytest.mark.skipif(not POSTGRESQL, reason="SQLite has no such setting")
+def test_a_session_whose_triggers_do_not_run_is_refused() -> None:
+    execute("SET LOCAL session_replication_role = replica")
+    answer = Client().get("/readyz")
+    assert (answer.status_code, "can change history" in answer.text) == (503, True), answer.text
+    (sentence,) = config_checks.find_unsafe_start_reasons(connection)
+    assert "its session_replication_role is replica: triggers do not run" in sentence
+    execute("SET LOCAL session_replication_role = origin")
+    assert Client().get("/readyz").status_code == 200
+
+
 @pytest.mark.skipif(POSTGRESQL, reason="one database is enough")
 @pytest.mark.matrix
 def test_a_database_of_older_migrations_is_refused_by_setup_and_by_the_start(
