@@ -34,7 +34,7 @@ _STORED: Final = (
 )
 # SQLite orders ids as texts, and takes any. Other spellings are named by rebuild/stored_values.py.
 _SPELLED: Final = {
-    "sqlite": " AND length({column}) = 32 AND {column} NOT GLOB '*[^0-9a-f]*'",
+    "sqlite": " AND length(CAST({column} AS blob)) = 32 AND {column} NOT GLOB '*[^0-9a-f]*'",
     "postgresql": "",
 }
 

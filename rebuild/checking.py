@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
-from django.core.exceptions import ObjectDoesNotExist
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
@@ -220,6 +220,7 @@ _UNREADABLE: Final = (
     AttributeError,
     ArithmeticError,
     ObjectDoesNotExist,
+    ValidationError,
 )
 
 

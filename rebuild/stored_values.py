@@ -35,6 +35,12 @@ _FORMS: Final[dict[str, _Form]] = {
         "a text in UTF-8",
         "typeof({column}) <> 'text' OR NOT gatebook_is_utf8(CAST({column} AS blob))",
     ),
+    # The database compares texts, and Python UUIDs: another spelling is another row, and the same.
+    "id": _Form(
+        "a UUID of 32 characters from 0 to 9 and a to f",
+        "typeof({column}) <> 'text' OR length(CAST({column} AS blob)) <> 32"
+        " OR {column} GLOB '*[^0-9a-f]*'",
+    ),
     "number": _Form("a whole number", "typeof({column}) <> 'integer'"),
     "flag": _Form("0 or 1", "typeof({column}) <> 'integer' OR {column} NOT IN (0, 1)"),
     "bytes": _Form("bytes", "typeof({column}) <> 'blob'"),
@@ -57,6 +63,7 @@ _FORM_OF: Final = {
         ),
         "number",
     ),
+    "UUIDField": "id",
     "BooleanField": "flag",
     "BinaryField": "bytes",
     "DateTimeField": "time",

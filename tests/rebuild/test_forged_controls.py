@@ -344,8 +344,7 @@ def test_a_password_that_only_seems_to_be_their_own_is_named(inbox: InboxScenari
     # Other passwords with the same salts, of accounts that seem to be older than any entry.
     forge(
         (
-            "UPDATE auth_user SET password = password || 'x',"
-            " date_joined = '2001-01-01 00:00:00+00:00'",
+            "UPDATE auth_user SET password = password || 'x', date_joined = '2001-01-01 00:00:00'",
             "UPDATE accounts_person SET password_is_own = TRUE",
         )
     )

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from accounts import tokens
 from accounts.models import Agent
 from db import triggers
+from ledger import stops
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.rebuild.test_forged_rows import furnish, run
 
@@ -96,6 +97,51 @@ def test_a_value_of_another_form_is_named_with_all_else(
     assert ("unreadable", table, column) in named
     if not table.startswith("journal_"):
         assert CHANGED in named
+
+
+def test_a_uuid_in_another_spelling_is_named_in_every_column(inbox: InboxScenario) -> None:
+    furnish(inbox)
+    stops.set_stop(inbox.project, "project", "", "it deletes", inbox.person("administrator").user)
+    [(token,)] = fetch("SELECT min(id) FROM accounts_agenttoken")
+    [(plan,)] = fetch("SELECT min(position) FROM journal_entry WHERE kind = 'effect.planned'")
+    dashed = f"'{inbox.project.id}'"
+    for change, table, column in (
+        ("UPDATE ledger_stop SET id = upper(id)", "ledger_stop", "id"),
+        (f"UPDATE ledger_stop SET project_id = {dashed}", "ledger_stop", "project_id"),
+        (
+            f"UPDATE accounts_agenttoken SET id = upper(id) WHERE id = '{token}'",
+            *("accounts_agenttoken", "id"),
+        ),
+        (
+            "UPDATE accounts_membership SET id = '{' || id || '}' WHERE role = 'viewer'",
+            *("accounts_membership", "id"),
+        ),
+        ("UPDATE approvals_gate SET effect_id = upper(effect_id)", "approvals_gate", "effect_id"),
+        ("UPDATE journal_outbox SET project = 7", "journal_outbox", "project"),
+        ("UPDATE journal_outbox SET project = upper(project)", "journal_outbox", "project"),
+        (
+            f"UPDATE journal_entry SET project = {dashed} WHERE position = {plan}",
+            *("journal_entry", "project"),
+        ),
+        (
+            f"UPDATE journal_entry SET project = 'zz' WHERE position = {plan}",
+            *("journal_entry", "project"),
+        ),
+        (
+            f"UPDATE journal_entry SET session = upper(session) WHERE position = {plan}",
+            *("journal_entry", "session"),
+        ),
+        (
+            "UPDATE agent_sessions_session SET id = id || char(0)",
+            *("agent_sessions_session", "id"),
+        ),
+        ("UPDATE accounts_project SET id = 'zz' WHERE name = 'default'", "accounts_project", "id"),
+    ):
+        with transaction.atomic():
+            forge("PRAGMA defer_foreign_keys = ON", change)
+            assert ("unreadable", table, column) in list_named(), change
+            assert run()[0] == 2
+            transaction.set_rollback(True)
 
 
 def test_the_line_says_which_value_it_is_in_plain_words(inbox: InboxScenario) -> None:
