@@ -17,6 +17,7 @@ from journal import entries, erasures
 from journal.imported_entries import is_imported_source
 from journal.models import Erasure
 from rebuild.checks.erasure_checks import fold_retention_sets
+from rebuild.past_expiries import PastExpiries
 from rebuild.project_journal import ERASED, ProjectEntry, iterate_project_entries, match_clock
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 from retention.models import RetentionSet
@@ -43,13 +44,15 @@ def _load_differing(batch: RebuildBatch) -> dict[int, FoldedRow | None]:
 def _find_differing(batch: RebuildBatch) -> Iterator[tuple[int, FoldedRow | None]]:
     runs = list[tuple[int, int]]()
     recorded = _fold_recorded(batch, runs)
+    expiries = PastExpiries(batch, {row.key[0]: row for row in fold_retention_sets(batch)})
     while part := list(islice(recorded, _AT_ONCE)):
+        expiries.mark_unfounded(part)
         rows = Erasure.objects.filter(pk__in=[row.key[0] for row, _ in part]).values(*_COLUMNS)
         stored = {row["entry_id"]: row for row in rows}
         for row, entry in part:
             values = stored.get(row.key[0], {})
             row.values["erased_at_us"] = match_clock(values.get("erased_at_us"), entry)
-            if row.values != values or row.unknown:
+            if row.values != values or row.unknown or row.faults:
                 yield row.key[0], row
     runs.sort()
     rows = _select_erasures(batch).order_by("entry").values_list("entry", "entry__source", "actor")

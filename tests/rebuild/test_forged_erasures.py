@@ -7,11 +7,14 @@ import pytest
 from django.db import transaction
 
 from db.clock import now_us
+from db.ids import new_uuid7
 from importers.bundles import importer
-from journal import erasures
+from journal import entries, erasures
 from journal.models import Body, Entry, Erasure
+from ledger.models import Effect
 from rebuild import checking
-from retention import expiry
+from retention import expiry, retention_sets
+from retention.models import RetentionSet
 from tests.bundles.conftest import Origin
 from tests.bundles.conftest import origin as origin
 from tests.erasure.conftest import Office
@@ -19,7 +22,7 @@ from tests.erasure.conftest import committed as committed
 from tests.erasure.conftest import office as office
 from tests.erasure.conftest import own_folder as own_folder
 from tests.rebuild.test_forged_rows import forge, run
-from tests.retention.past_entries import activate, append_texts
+from tests.retention.past_entries import RULES, activate, append_texts, load_counted
 
 pytestmark = pytest.mark.django_db
 TABLE = "journal_erasure"
@@ -86,6 +89,77 @@ def test_a_forged_record_of_an_erasure_is_named_and_restored(
     assert list_forged() == set()
     forge((f"UPDATE journal_erasure SET actor = 'p_2' WHERE entry_id = {erased}",))
     assert list_forged() == {("changed", "actor", erased)}
+
+
+def expire_by_force(office: Office, position: int, loaded: RetentionSet, name: str) -> None:
+    """Write the entry, the row and the deletion of an expiry, as the application's role can."""
+    facts = {
+        "class": name,
+        "set": loaded.pk.hex,
+        "count": 1,
+        "first": position,
+        "last": position,
+        "positions": str(position),
+    }
+    with transaction.atomic():
+        expired = entries.record_system_entry(
+            office.world.project.pk,
+            "retention.expired",
+            event_id=new_uuid7().hex,
+            text=entries.dump_sorted_json({"kind": "retention.expired", "class": name}),
+            received_us=now_us(),
+            facts=entries.dump_sorted_json(facts),
+            subject=loaded.pk,
+        )
+        erasures.expire_bodies(
+            office.world.project.pk,
+            [position],
+            expired_by=expired.position,
+            reason=retention_sets.describe_class(loaded, name),
+            now_us=now_us(),
+        )
+
+
+@pytest.mark.matrix_on_postgresql
+def test_a_text_that_was_not_due_expires_without_foundation(office: Office) -> None:
+    world = office.world
+    due, note, pay = (
+        append_texts(world, kind, [body], 200, effect=effect)[0]
+        for kind, body, effect in (
+            ("effect.planned", {"tool": "file.read"}, new_uuid7()),
+            ("note.claimed", {"text": "kept for a year"}, None),
+            ("effect.planned", {"tool": "pay.out"}, new_uuid7()),
+        )
+    )
+    of_pay = Entry.objects.get(position=pay).effect
+    (own,) = append_texts(
+        world, "effect.planned", [{"tool": "pay.back"}], 200, effect=world.effect.id
+    )
+    Effect.objects.filter(pk=world.effect.pk).update(tool="pay.back")
+    (paid,) = append_texts(world, "effect.acknowledged", ["paid"], 200, effect=of_pay)
+    (new,) = append_texts(world, "effect.planned", [{"tool": "file.read"}], 20)
+    former = activate(world)
+    with transaction.atomic():  # an entry of the set that was in force
+        expire_by_force(office, due, former, "short")
+        assert list_forged() == set()
+        transaction.set_rollback(True)
+    never = load_counted(world, RULES.replace("60 days", "30 days"))
+    for position, loaded, name in (
+        (new, former, "short"),  # received too late
+        (note, former, "short"),  # of another class
+        (due, never, "short"),  # of a set that was never in force
+        (due, former, "long"),
+        (own, former, "short"),  # the row still has its tool, which a rule keeps
+    ):
+        with transaction.atomic():
+            expire_by_force(office, position, loaded, name)
+            assert list_forged() == {("unfounded", "expired_by", position)}
+            assert run("--table", TABLE)[0] == 1  # nothing restores the text
+            transaction.set_rollback(True)
+    expire_by_force(office, paid, former, "short")
+    assert list_forged() == set()  # a rule of effect.* lets it expire, whatever the tool
+    expire_by_force(office, pay, former, "short")
+    assert list_forged() == set()  # the effect has no row that names its tool
 
 
 def test_a_forged_record_of_an_expiry_is_named_and_restored(office: Office) -> None:

@@ -220,6 +220,7 @@ _UNFOUNDED: Final = {
     "approvals_exemption": "it was put in force without the people that it asks for",
     "approvals_exemptionvote": "the person then lacked the role",
     "erasure_erasurerequest": "who confirmed it was not a second administrator then",
+    "journal_erasure": "the set in force then did not let this text expire",
     "approvals_vote": "the voter then lacked the role, or was not among those asked",
 }
 
