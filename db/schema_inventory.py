@@ -101,7 +101,8 @@ def find_schema_differences(connection: BaseDatabaseWrapper) -> list[str]:
     """Return differences such as "the column x.y is missing"; empty if there are none.
 
     A database without differences is not read again by this process. Only unique indexes count:
-    without any other, queries are slow but not wrong.
+    without any other, queries are slow but not wrong. An index that lacks rows makes them wrong,
+    and may have the expected text: on SQLite `manage.py rebuild --check` compares it with its rows.
     """
     name = f"{connection.alias} {connection.settings_dict['NAME']}"
     if name in _agreed:

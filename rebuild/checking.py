@@ -23,6 +23,7 @@ from journal import entries
 from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild import batches, imported_comparison
+from rebuild.damaged_indexes import find_damaged_indexes
 from rebuild.registry import RebuildBatch, RowCheck, Unit, list_row_checks
 from rebuild.row_comparison import NOT_RESTORED, RowDifference, TableComparison, compare_batch
 from rebuild.snapshots import read_one_snapshot
@@ -121,8 +122,9 @@ def _check_all(
 
 def check_storage(tables: Sequence[str] = ()) -> Iterator[BatchResult]:
     """Check how the database stores the rows of every project, which no other check can see."""
-    unreadable = tuple(find_unreadable_values(tables))
-    yield BatchResult("storage", RebuildBatch(None), Counter(), unreadable, Counter())
+    batch = RebuildBatch(None)
+    for find_differences in (find_damaged_indexes, find_unreadable_values):
+        yield BatchResult("storage", batch, Counter(), tuple(find_differences(tables)), Counter())
 
 
 def _split_readable(batch: RebuildBatch) -> Iterator[RebuildBatch]:

@@ -13,7 +13,8 @@ from rebuild.registry import FoldedRow, RebuildBatch, RowCheck
 # or entries are not of a form that any version of Gatebook wrote; or rows of a bundle are not those
 # that were imported; or a value is not the one whose digest its entry has; or a row is gone that no
 # entry gives as a whole; or entries grant a request without its votes; or what a row refers to is
-# gone, or of another project or session. Only the first three can be restored.
+# gone, or of another project or session; or an index lacks rows. Only the first three can be
+# restored.
 Kind = Literal[
     "changed",
     "missing",
@@ -24,8 +25,12 @@ Kind = Literal[
     "lost",
     "unfounded",
     "misplaced",
+    "damaged",
 ]
-NOT_RESTORED: Final = ("unreadable", "imported", "altered", "lost", "unfounded", "misplaced")
+NOT_RESTORED: Final = (
+    *("unreadable", "imported", "altered", "lost", "unfounded"),
+    *("misplaced", "damaged"),
+)
 _SESSION_COLUMNS: Final = ("session_id", "session")
 _NOT_A_COLUMN: Final = object()
 

@@ -70,9 +70,10 @@ class Command(BaseCommand):
             self._check(project, tables, state, path)
             if state.storage.count and not options["check"]:
                 raise RebuildRefused(
-                    "Rows are stored in a form that Gatebook does not write, as the lines above"
-                    " name. Correct or remove these as the owner of the database, then run the"
-                    " command again: until then a row may pass for another. Nothing was changed."
+                    "Rows are stored in a form that Gatebook does not write, or an index lacks"
+                    " rows, as the lines above name. Correct or remove these rows as the owner of"
+                    " the database, make such an index again with REINDEX, then run the command"
+                    " again: until then a row may pass for another. Nothing was changed."
                 )
             written = (
                 checking.restore_rows(state.differing, tables)
@@ -257,6 +258,8 @@ def _format_line(described: dict[str, Any]) -> str:
             return (
                 f"misplaced: {where}: what it refers to is gone, or of another project or session"
             )
+        case "damaged":
+            return f"damaged: {where}: SQLite reports: {described['stored']}"
         case "lost":
             return f"lost: {where}: {entry} speaks of it, and no stored row is that one"
     return (
