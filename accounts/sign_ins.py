@@ -46,7 +46,23 @@ def counted_name(request: HttpRequest, credentials: dict[str, Any] | None = None
     name = (credentials or {}).get("username") or request.POST.get("username")
     if name is None or User.objects.filter(username=name).exists():
         return name
-    return f"unknown {entries.keyed_digest('sign-in', str(name))}"
+    return _count_unknown_name(str(name))
+
+
+def list_counted_names(username: str) -> list[str]:
+    """Return the names under which sign-ins of an account are counted.
+
+    The first is the user name. The others are digests: of the name before the account existed, and
+    of the name in another letter case, which is no account's. Names of other accounts are no part.
+    """
+    typed = dict.fromkeys(
+        [username, username.lower(), username.upper(), username.capitalize(), username.title()]
+    )
+    return [username, *(_count_unknown_name(name) for name in typed)]
+
+
+def _count_unknown_name(name: str) -> str:
+    return f"unknown {entries.keyed_digest('sign-in', name)}"
 
 
 @receiver(user_logged_in, dispatch_uid="gatebook.signed_in")

@@ -168,7 +168,7 @@ def _erase(row: ErasureRequest, ends: float | None) -> None:
         save_request(row, progress=_write_progress(step, after), erased_counts=counts)
         if _is_over(ends) and step <= _FILES:
             return
-    _finish(row, order)
+    _finish(row, subject, order)
 
 
 def build_order(row: ErasureRequest) -> ErasureOrder:
@@ -238,11 +238,13 @@ def _count_artifacts(subject: Subject, after: Any, counts: ClassCounts) -> UUID 
     return window.last
 
 
-def _finish(row: ErasureRequest, order: ErasureOrder) -> None:
+def _finish(row: ErasureRequest, subject: Subject, order: ErasureOrder) -> None:
     """Erase the person's account and the request's words, and append `erasure.executed`."""
+    counts: ClassCounts = row.erased_counts
 
     def work() -> None:
         if row.person is not None:
+            row.erased_counts = _erase_late_sign_ins(counts, subject, order)
             person_erasure.erase_account(row.person)
         position = record_executed(row, order.actor)
         save_request(
@@ -250,6 +252,7 @@ def _finish(row: ErasureRequest, order: ErasureOrder) -> None:
             state="scrubbing",
             words=[],
             progress={},
+            erased_counts=row.erased_counts,
             executed_at_us=now_us(),
             executed_position=position,
             error="",
@@ -258,6 +261,22 @@ def _finish(row: ErasureRequest, order: ErasureOrder) -> None:
     retry.run_with_retry(work)
     erasure_journal.append_line("executed", row.id, counts=sum_counts(row.erased_counts))
     text_caches.clear_text_caches()
+
+
+def _erase_late_sign_ins(counts: ClassCounts, subject: Subject, order: ErasureOrder) -> ClassCounts:
+    """Erase what the person tried at the sign-in since its tables were read; return all counts.
+
+    The closed account keeps its name until the end of the erasure, so wrong passwords count for it.
+    """
+    for table in TEXT_TABLES:
+        after, is_last = None, not table.sign_in_name
+        while not is_last:
+            window = find_window(table, subject, after)
+            matches = [match for match in window.matches if match.columns and not match.is_held]
+            erase_matches(table, subject, matches, order)
+            counts = add_counts(counts, table.text_class, rows=len(matches))
+            after, is_last = window.last, window.last is None
+    return counts
 
 
 def record_executed(row: ErasureRequest, actor: str) -> int:

@@ -26,6 +26,8 @@ from django.db.models import (
 from django.db.models.functions import Cast
 
 from accounts.models import Person
+from accounts.sign_ins import list_counted_names
+from approvals.gates.comments import list_mentioned_names
 from erasure.models import ErasureRequest, LegalHold
 from erasure.recorded_holds import load_recorded_holds
 from erasure.text_columns import TextTable, Treatment
@@ -47,8 +49,10 @@ WINDOW_ROWS: Final = 5_000
 _OWN_KINDS: Final = "erasure."
 # What a person decided. A request may keep these texts as evidence of the decision.
 DECISION_KINDS: Final = ("gate.", "stop.", "exemption.", "effect.resolved", "code_host.")
-# Fields of bodies that hold the user name of a person.
-_NAME_FIELDS: Final = frozenset({"username", "on_behalf_of", "owner", "person", "user"})
+# Fields of bodies that hold the user name of a person, or a list of user names.
+_NAME_FIELDS: Final = frozenset({"username", "on_behalf_of", "owner", "person", "user", "people"})
+# Tables with such fields.
+_NAMING_TABLES: Final = frozenset({"journal.Body", "approvals.PolicySet", "approvals.Gate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +206,7 @@ def _build_condition(table: TextTable, subject: Subject, names: Sequence[str]) -
         return Q(pk__isnull=False)
     condition = Q(pk__in=[])
     can_match = False
-    sought = [*subject.words, *([subject.username] if table.label == "journal.Body" else [])]
+    sought = [*subject.words, *([subject.username] if table.label in _NAMING_TABLES else [])]
     spellings = [list_spellings(word) for word in sought if word]
     if Treatment.WORDS in table.columns.values():
         tokens = [tokenize(word) for word in subject.words]
@@ -229,6 +233,9 @@ def _build_condition(table: TextTable, subject: Subject, names: Sequence[str]) -
     author = _author_of(table, subject)
     if author is not None:
         can_match, condition = True, condition | Q(**{table.author: author})
+    if table.sign_in_name and subject.username:
+        counted = list_counted_names(subject.username)
+        can_match, condition = True, condition | Q(**{f"{table.sign_in_name}__in": counted})
     return condition if can_match else None
 
 
@@ -283,6 +290,8 @@ def _is_whole_match(
             return True, False
         if table.session and _as_uuid(values[table.session]) == subject.session:
             return True, False
+    if table.sign_in_name and subject.username:
+        return values[table.sign_in_name] in list_counted_names(subject.username), False
     author = _author_of(table, subject)
     if author is None or values[table.author] != author:
         return False, False
@@ -309,8 +318,11 @@ def _matches_column(
         return _matches_tokens(subject, str(values.get(f"{name}_text", value)))
     if treatment in (Treatment.BODY, Treatment.JSON_TEXT) or name == "facts":
         value = parse_json_text(str(value))
-    if treatment is Treatment.BODY and subject.username and _names_user(value, subject.username):
-        return True
+    if table.label in _NAMING_TABLES and subject.username:
+        if _names_user(value, subject.username):
+            return True
+        if values.get("entry__kind") == "gate.commented" and _mentions_user(value, subject):
+            return True
     return matches_value(
         value if isinstance(value, dict | list) else str(value), subject.matches_text
     )
@@ -329,13 +341,21 @@ def _names_user(value: Any, username: str) -> bool:
         return any(
             (
                 name in _NAME_FIELDS
-                and isinstance(part, str)
-                and part.casefold() == username.casefold()
+                and any(
+                    isinstance(each, str) and each.casefold() == username.casefold()
+                    for each in (part if isinstance(part, list) else [part])
+                )
             )
             or _names_user(part, username)
             for name, part in value.items()
         )
     return isinstance(value, list) and any(_names_user(part, username) for part in value)
+
+
+def _mentions_user(value: Any, subject: Subject) -> bool:
+    """Return True if a comment has the person's user name after @, as the comment's form reads."""
+    text = value.get("text") if isinstance(value, dict) else None
+    return isinstance(text, str) and subject.username in list_mentioned_names(text)
 
 
 def _matches_login(subject: Subject, data: str) -> bool:

@@ -51,6 +51,7 @@ class TextTable:
     # Column that names the person who wrote the row, and what it holds: user, or pseudonym.
     author: str = ""
     author_is_user: bool = False
+    sign_in_name: str = ""  # column with the user name, as accounts/sign_ins.py counts it
 
     @property
     def model(self) -> type[models.Model]:
@@ -110,6 +111,7 @@ TEXT_TABLES: Final = (
         "axes.AccessFailureLog",
         "sign_ins",
         _columns(user_agent=ROW, ip_address=ROW, username=ROW, http_accept=ROW, path_info=ROW),
+        sign_in_name="username",
     ),
     TextTable(
         "axes.AccessAttempt",
@@ -123,6 +125,7 @@ TEXT_TABLES: Final = (
             get_data=ROW,
             post_data=ROW,
         ),
+        sign_in_name="username",
     ),
     TextTable(
         "axes.AccessLog",
@@ -135,6 +138,7 @@ TEXT_TABLES: Final = (
             http_accept=ROW,
             path_info=ROW,
         ),
+        sign_in_name="username",
     ),
     TextTable(
         "auth.User",
@@ -506,8 +510,10 @@ TEXT_TABLES: Final = (
 KEPT_REASONS: Final = {
     "bodies": "Sources, event ids, kinds and facts of sealed entries. Clients chose them, and they"
     " are part of the proof.",
-    "titles": "Names of tools, rules and repositories, and order keys made of event ids.",
-    "settings": "Names that administrators chose. Rename or remove them on their pages.",
+    "titles": "Names of tools, rules and repositories, people whom a rule requires, and order keys"
+    " made of event ids.",
+    "settings": "Names that administrators chose, also of people whom a rule requires. Rename or"
+    " remove them on their pages; earlier versions of rules stay.",
     "state": "Order keys, made of event ids.",
     "hosts": "Ids of deliveries, which the code host chose.",
     "answers": "The name of the agent that sent the command.",

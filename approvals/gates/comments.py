@@ -33,6 +33,12 @@ MAX_MENTIONS: Final = 10  # people in one comment
 _MENTION: Final = re.compile(r"(?<![\w@.])@([\w.+@-]{1,150})")
 
 
+def list_mentioned_names(text: str) -> list[str]:
+    """Return the names after @ in a comment, each once, whether a person has them or not. Pure."""
+    names = dict.fromkeys(name.rstrip(".-+@") for name in _MENTION.findall(text))
+    return [name for name in names if name]
+
+
 class Comment(NamedTuple):
     """A comment; `text` is None once it was erased."""
 
@@ -63,8 +69,7 @@ def write_comment(gate: Gate, membership: Membership, text: str) -> WrittenComme
     gate = gates.lock_gate(gate).gate
     if _query_comments(gate).count() >= MAX_COMMENTS:
         raise ChangeRefused(f"A request takes at most {MAX_COMMENTS} comments.")
-    names = list(dict.fromkeys(name.rstrip(".-+@") for name in _MENTION.findall(text)))
-    names = [name for name in names if name][:MAX_MENTIONS]
+    names = list_mentioned_names(text)[:MAX_MENTIONS]
     members = {
         member.user.get_username(): member
         for member in Membership.objects.filter(

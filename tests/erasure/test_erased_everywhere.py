@@ -173,8 +173,9 @@ def find_traces(folder: Path) -> list[str]:
     return [name for name, content in read_files(folder) if TRACE in content.lower()]
 
 
-def find_rows(labels: Any = None) -> list[str]:
-    """Return the tables and columns in which a row holds the trace, as text."""
+def find_rows(*traces: bytes) -> list[str]:
+    """Return the tables and columns in which a row holds a trace, as text."""
+    traces = traces or (TRACE,)
     holders = []
     for table in connection.introspection.table_names():
         with connection.cursor() as cursor:
@@ -187,7 +188,7 @@ def find_rows(labels: Any = None) -> list[str]:
                         if isinstance(value, bytes | memoryview)
                         else str(value).encode()
                     )
-                    if TRACE in text.lower():
+                    if any(trace in text.lower() for trace in traces):
                         holders.append(f"{table}.{name}")
     return sorted(set(holders))
 

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from axes.models import AccessLog
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from accounts.people import ensure_pseudonym
 from api.models import StoredResponse
 from config import checks
 from db.clock import now_us
@@ -111,6 +114,25 @@ def test_a_restored_backup_is_erased_again(office: Office, own_folder: Path) -> 
     assert not Body.objects.filter(entry=alone).exists()
     assert find_traces(own_folder) == []
     assert erasure_replay.replay_erasures() == []
+
+
+@pytest.mark.parametrize("email", ["", ADDRESS])
+def test_a_restored_person_is_erased_again_with_the_sign_ins(
+    office: Office, own_folder: Path, email: str
+) -> None:
+    person = User.objects.create(username="vera", email=email)
+    pseudonym = ensure_pseudonym(person)
+    for name in ("vera", "first"):
+        AccessLog.objects.create(username=name, ip_address="192.0.2.7")
+    (own_folder / "artifacts").mkdir()
+    with restored_afterwards(own_folder):
+        assert office.erase(person=person).state == "done"
+        assert list(AccessLog.objects.values_list("username", flat=True)) == ["first"]
+    assert AccessLog.objects.filter(username="vera").exists()
+    call_command("replay_erasures")
+    assert list(AccessLog.objects.values_list("username", flat=True)) == ["first"]
+    person.refresh_from_db()
+    assert (person.username, person.email) == (pseudonym, "")
 
 
 @pytest.mark.parametrize("cause", ["another pepper", "a forged hold"])
