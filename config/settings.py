@@ -63,7 +63,7 @@ POOL_SIZE = min(WEB_THREADS + 2, 24)
 # Owner commands (migrations, VACUUM) may use another role. The application's may only insert into
 # history.
 _owner_url = os.environ.get("DATABASE_OWNER_URL", "")
-_OWNER_COMMANDS = {"migrate", "setup", "rebuild", "vacuum_erased"}
+_OWNER_COMMANDS = {"migrate", "setup", "rebuild", "vacuum_erased", "audit_role"}
 _as_owner = bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in _OWNER_COMMANDS
 try:
     DATABASES = {

@@ -276,6 +276,18 @@ def test_the_command_warns_and_fails_at_the_level_of_warnings_and_setup_takes_ri
     run(folder, var, *check, "--fail-level", "WARNING")
 
 
+def test_the_owner_grants_what_an_auditor_reads(folder: Path, var: Path) -> None:
+    with psycopg.connect(
+        host=str(folder), user="postgres", dbname="gatebook", autocommit=True
+    ) as superuser:
+        superuser.execute("CREATE ROLE auditor LOGIN")
+    assert "auditor can read" in run(folder, var, "manage.py", "audit_role", "auditor", "--apply")
+    with psycopg.connect(host=str(folder), user="auditor", dbname="gatebook") as auditor:
+        auditor.execute("SELECT kind FROM journal_entry")
+        with pytest.raises(errors.InsufficientPrivilege):
+            auditor.execute("SELECT text FROM journal_body")
+
+
 @pytest.mark.matrix
 def test_rows_of_an_older_database_are_in_its_first_partition(folder: Path, tmp_path: Path) -> None:
     """Migration 0004 attaches the old table: it copies no row, and later ones go elsewhere."""
