@@ -26,6 +26,7 @@ from rebuild import batches, imported_comparison
 from rebuild.damaged_indexes import find_damaged_indexes
 from rebuild.registry import RebuildBatch, RowCheck, Unit, list_row_checks
 from rebuild.row_comparison import NOT_RESTORED, RowDifference, TableComparison, compare_batch
+from rebuild.short_entries import find_short_entries
 from rebuild.snapshots import read_one_snapshot
 from rebuild.stored_values import find_unreadable_values, read_leniently
 from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
@@ -104,6 +105,8 @@ def _check_all(
 ) -> Iterator[BatchResult]:
     """Check everything (of one project): how it is stored first, what rows refer to last."""
     yield from check_storage(tables)
+    short = tuple(find_short_entries(project))
+    yield BatchResult("installation", RebuildBatch(project), Counter(), short, Counter())
     samples = _load_samples()
     archives = set(Project.objects.filter(archive=True).values_list("id", flat=True))
     for unit, batch in batches.list_batches(project, after):

@@ -14,6 +14,7 @@ from journal.entries import SYSTEM_SOURCE, compute_commitment
 from journal.models import Body, Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild.registry import RebuildBatch
+from rebuild.short_entries import FullForms
 from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
 
 EARLIER_VERSION: Final = "the entry is of a version that did not record it"
@@ -100,7 +101,11 @@ def is_archive(batch: RebuildBatch) -> bool:
 def _read_entries(
     entries: "QuerySet[Entry]", kinds: Sequence[str], bodies_at_once: int = _BODIES_AT_ONCE
 ) -> Iterator[ProjectEntry]:
-    """Yield the entries of this installation: a bundle may hold any kind in any lane."""
+    """Yield the entries of this installation: a bundle may hold any kind in any lane.
+
+    Entries that lack facts which earlier ones have are left out, and named by short_entries.py.
+    """
+    forms = FullForms()
     own = entries.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system", source=SYSTEM_SOURCE)
     rows = own.order_by("position")
     names = (
@@ -128,6 +133,8 @@ def _read_entries(
             body = orjson.loads(text) if fits and text else None
             columns = dict(zip(names, row, strict=True))
             columns["facts"] = read_entry_facts(columns["position"], columns["facts"])
+            if forms.find_lacking_fact(columns["position"], columns["kind"], columns["facts"]):
+                continue
             for name in _IDS:
                 if not isinstance(columns[name], UUID | None):
                     raise UnreadableEntry(columns["position"], f"its {name} is no UUID")

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
@@ -30,6 +29,8 @@ from rebuild.project_journal import (
 )
 from rebuild.project_names import read_user
 from rebuild.registry import Fault, FoldedRow, RebuildBatch, RowCheck, register_row_check
+from rebuild.short_entries import FullForms
+from rebuild.unreadable_entries import read_entry_facts
 
 _NOT_A_REFERENCE: Final = "a number of the table, to which nothing refers"
 _CHANNELS: Final = ("admin.channel_added", "admin.channel_changed", "admin.channel_removed")
@@ -361,12 +362,12 @@ def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
         rows = Entry.objects.filter(
             IS_OF_A_RARE_KIND, kind__in=kinds, lane="system", source=SYSTEM_SOURCE
         )
-        of_people = _PeopleEntries()
+        of_people, forms = _PeopleEntries(), FullForms()
         names = ("position", "received_us", "kind", "actor", "facts")
         columns = rows.order_by("position").values_list(*names)
         for position, received_us, kind, actor, text in columns.iterator(2_000):
-            facts = orjson.loads(text)
-            if "person" in facts:
+            facts = read_entry_facts(position, text)
+            if "person" in facts and not forms.find_lacking_fact(position, kind, facts):
                 of_people.add(position, received_us, kind, actor, facts)
         batch.cache["people"] = of_people
     loaded: _PeopleEntries = batch.cache["people"]
