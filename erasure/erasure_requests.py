@@ -391,6 +391,11 @@ def sum_counts(counts: dict[str, dict[str, int]]) -> dict[str, int]:
     return {name: row["rows"] for name, row in counts.items() if row.get("rows")}
 
 
+def sum_held(counts: dict[str, dict[str, int]]) -> dict[str, int]:
+    """Return how many rows of each class a hold kept, without classes of which it kept none."""
+    return {name: row["held"] for name, row in counts.items() if row.get("held")}
+
+
 def digest_counts(row: ErasureRequest) -> str:
     """Return a digest of the preview, which binds a confirmation to what its page showed."""
     shown = entries.dump_sorted_json([row.id.hex, row.counts, row.counted_at_us, row.words])

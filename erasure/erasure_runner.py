@@ -30,6 +30,7 @@ from erasure.erasure_requests import (
     save_counts,
     save_request,
     sum_counts,
+    sum_held,
     write_journal_line,
 )
 from erasure.models import ErasureRequest
@@ -284,7 +285,7 @@ def record_executed(row: ErasureRequest, actor: str) -> int:
     facts = {
         "request": row.id.hex,
         "counts": sum_counts(row.erased_counts),
-        "held": {n: c["held"] for n, c in row.erased_counts.items() if c.get("held")},
+        "held": sum_held(row.erased_counts),
     }
     return record_request_entry(
         "erasure.executed",

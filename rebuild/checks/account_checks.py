@@ -21,6 +21,7 @@ from approvals import review_settings
 from approvals.models import ReviewSettings
 from db.ids import new_uuid7
 from journal.entries import keyed_digest
+from journal.models import Entry
 from rebuild.past_voters import MEMBER_KINDS, TEAM_MEMBER_KINDS
 from rebuild.project_journal import (
     EARLIER_VERSION,
@@ -28,6 +29,7 @@ from rebuild.project_journal import (
     NO_PERSON,
     ProjectEntry,
     is_archive,
+    load_installation_entries,
     load_project_entries,
 )
 from rebuild.project_names import ProjectNames, load_project_names
@@ -223,9 +225,37 @@ def _fold_agents(batch: RebuildBatch) -> Iterator[FoldedRow]:
 
 
 def _excuse_agent(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
-    """Return why an agent may be there that no entry creates."""
-    plain = Agent.objects.filter(project=batch.project, pk=stored["id"], owner=None, team="")
-    return "an agent without owner and team, which decides nothing" if plain.exists() else ""
+    """Excuse an agent of a version that recorded no creation, without owner and team.
+
+    Once the journal has the creation of an agent, it has that of each later one.
+    """
+    if stored["owner_id"] is not None or stored["team"]:
+        return ""
+    charter, version = "", 0
+    for entry in load_project_entries(batch, ("admin.agent_chartered",)):
+        if entry.subject == stored["id"]:
+            version = entry.facts["charter_version"]
+            charter = entry.read("charter", {})
+    if version != stored["charter_version"] or charter not in (None, stored["charter"]):
+        return ""
+    return EARLIER_VERSION if _was_used_earlier(batch, stored["id"]) else ""
+
+
+def _was_used_earlier(batch: RebuildBatch, agent: UUID) -> bool:
+    """Return True if an agent acted, or got a token, before the journal had any creation."""
+    if "first agent" not in batch.cache:
+        created = load_installation_entries(("admin.agent_created",))
+        batch.cache["first agent"] = created[0].position if created else 2**63
+    first: int = batch.cache["first agent"]
+    issued = load_project_entries(batch, ("admin.token_issued",))
+    acted = Entry.objects.filter(
+        project__in=[batch.project], actor=f"agent:{agent.hex}", position__lt=first
+    )
+    return (
+        first == 2**63
+        or any(e.position < first and UUID(e.facts["agent"]) == agent for e in issued)
+        or acted.exists()
+    )
 
 
 def _fold_invitations(batch: RebuildBatch) -> Iterator[FoldedRow]:

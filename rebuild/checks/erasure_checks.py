@@ -128,7 +128,18 @@ def _fold_request(
     row = FoldedRow((values["id"],), values, last, unknown)
     if state in ("counted", "confirmed") and not _has_recorded_preview(ErasureRequest(**stored)):
         row.faults["counts"] = "altered"
+    if executed is not None and not is_replayed and stored:
+        _compare_erased_counts(row, executed, stored["erased_counts"])
     return row
+
+
+def _compare_erased_counts(row: FoldedRow, executed: ProjectEntry, stored: Any) -> None:
+    """Compare what was erased with the sums that `erasure.executed` has."""
+    facts = executed.facts
+    if "counts" in facts and erasure_requests.sum_counts(stored) != facts["counts"]:
+        row.faults["erased_counts"] = "altered"
+    if "held" in facts and erasure_requests.sum_held(stored) != facts["held"]:
+        row.faults["erased_counts"] = "altered"
 
 
 def _has_recorded_preview(row: ErasureRequest) -> bool:

@@ -1,6 +1,6 @@
 """The check of the outbox: whether each request and violation of a session was announced."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -8,6 +8,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from db.clock import now_us
+from db.jobs import CLOCK_STEP_US
 from investigation.history.past_entries import PastEntry
 from journal import outbox
 from journal.models import Outbox
@@ -17,6 +18,7 @@ from rebuild.session_journal import SessionJournal, load_session_journals
 
 Fold = Callable[[RebuildBatch], Iterator[FoldedRow]]
 _DELIVERY: Final = "the course of a delivery, which no entry has"
+_KEYS_AT_ONCE: Final = 500
 _DENIALS: Final = ("denied", "denied_session")
 _ENDS: Final = ("changes_requested", "expired", "expired_unused", "revoked", "cancelled")
 
@@ -29,6 +31,7 @@ def _fold_deliveries(batch: RebuildBatch) -> Iterator[FoldedRow]:
             for journal in load_session_journals(batch).values()
             for row in _fold_session_deliveries(journal)
         ]
+        _compare_due_times(batch.project, batch.cache["deliveries"])
     rows: list[FoldedRow] = batch.cache["deliveries"]
     yield from rows
 
@@ -67,9 +70,13 @@ def _fold_project_deliveries(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """Yield what is queued with each violation outside of any session."""
     if batch.project is None:
         return
-    for entry in load_project_entries(batch, ("integrity.violation",)):
-        if entry.session is None:
-            yield _build_delivery(batch.project, entry.event_id, "integrity", entry.position)
+    rows = [
+        _build_delivery(batch.project, entry.event_id, "integrity", entry.position)
+        for entry in load_project_entries(batch, ("integrity.violation",))
+        if entry.session is None
+    ]
+    _compare_due_times(batch.project, rows)
+    yield from rows
 
 
 def _build_delivery(project: UUID, key: str, topic: str, position: int) -> FoldedRow:
@@ -80,6 +87,26 @@ def _build_delivery(project: UUID, key: str, topic: str, position: int) -> Folde
         "deduplication_key": key,
     }
     return FoldedRow((key,), values, position)
+
+
+def _compare_due_times(project: UUID | None, rows: Sequence[FoldedRow]) -> None:
+    """Set when a row is due where it waits longer than any failure lets it wait.
+
+    The last try is in no entry, so every earlier time counts as given.
+    """
+    by_key = {row.key[0]: row for row in rows}
+    now = now_us()
+    for start in range(0, len(rows), _KEYS_AT_ONCE):
+        keys = [row.key[0] for row in rows[start : start + _KEYS_AT_ONCE]]
+        waiting = Outbox.objects.filter(
+            project__in=[project],
+            deduplication_key__in=keys,
+            sent_at_us=None,
+            due_at_us__gt=now + CLOCK_STEP_US,
+        )
+        for key, due_at_us, tries in waiting.values_list("deduplication_key", "due_at_us", "tries"):
+            if due_at_us > now + outbox.delivery_delay_us(tries) + CLOCK_STEP_US:
+                by_key[key].values["due_at_us"] = now
 
 
 def _select_by_keys(fold: Fold, batch: RebuildBatch) -> "QuerySet[Any]":
@@ -101,7 +128,7 @@ def register_outbox_checks() -> None:
             outbox.restore_deliveries,
             {
                 "id": "a number of the table, to which nothing refers",
-                **dict.fromkeys(("due_at_us", "tries", "sent_at_us", "last_error"), _DELIVERY),
+                **dict.fromkeys(("tries", "sent_at_us", "last_error"), _DELIVERY),
             },
             lambda _row: {"due_at_us": now_us()},  # sent, perhaps again: receivers know the key
             per_effect=unit == "session",

@@ -225,7 +225,7 @@ def load_all_rows(*, computed: bool) -> dict[str, list[tuple[Any, ...]]]:
             field.attname
             for field in check.model._meta.concrete_fields
             if not (field.attname in check.uncomputed and (computed or field.primary_key))
-            and not (computed and field.attname in POLICY_COLUMNS)
+            and not (computed and field.attname in (*POLICY_COLUMNS, "due_at_us"))
         ]
         rows[check.table] = list(check.model._base_manager.order_by(*check.key).values_list(*names))
     return rows
