@@ -1809,7 +1809,7 @@ def _check_tile_sizes(tiles: Sequence[tuple[int, int, int]], size: int, report: 
     for level, index, length in tiles:
         needed = max(0, min(BLOCK, (size >> 8 * max(level, 0)) - index * BLOCK))
         if length > needed * 32 or length % 32:
-            detail = f"tile {level}/{index} has {length / 32:g} hashes, and a tree of {size}"
+            detail = f"tile {level}/{index} has hashes: {length / 32:g}, and a tree of {size}"
             detail += f" leaves needs {needed}: they were added"
             report.add(Finding("modified", "tile", detail))
 
@@ -1911,10 +1911,10 @@ def _check_head_keys(database: Database, rows: Sequence[KeyRow], report: Report)
                 f"the row of {head.where} names the key {head.row_key[1]}, which did not sign it"
             )
             report.add(Finding("modified", "tree head", detail))
-        known = [keys[name] for name in names if name in keys]
-        words = [_compare_use(row, head.signed_at_us) for row in known if head.signed_at_us]
+        stored = [keys[name] for name in names if name in keys]
+        words = [_compare_use(row, head.signed_at_us) for row in stored if head.signed_at_us]
         if words and all(words):
-            untimely.setdefault((known[0], words[0]), []).append(head.where)
+            untimely.setdefault((stored[0], words[0]), []).append(head.where)
     for (row, word), heads in untimely.items():
         more = f" and {len(heads) - 1} more" if len(heads) > 1 else ""
         detail = f"{row.where} signed {heads[0]}{more} {word}: its row was changed, the key was"

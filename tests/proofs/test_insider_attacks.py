@@ -463,12 +463,12 @@ KEY_FAULTS: Final = (
     (
         'INSERT INTO proofs_tile (level, "index", hashes)'
         ' SELECT 3, "index", hashes FROM proofs_tile WHERE level = 1',
-        "tile 3/0 has 1 hashes, and a tree of 300 leaves needs 0",
+        "tile 3/0 has hashes: 1, and a tree of 300 leaves needs 0",
     ),
     (
         'INSERT INTO proofs_tile (level, "index", hashes)'
         " SELECT 0, 900000, hashes FROM proofs_tile WHERE level = 1",
-        "tile 0/900000 has 1 hashes, and a tree of 300 leaves needs 0",
+        "tile 0/900000 has hashes: 1, and a tree of 300 leaves needs 0",
     ),
     (
         "INSERT INTO proofs_sealprogress (id, position, writers) VALUES (1, 999999999, '')",
