@@ -23,7 +23,7 @@ class RetentionSet(models.Model):
     dry_run = models.JSONField(default=dict, blank=True)
     counted_position = models.BigIntegerField(default=0)  # where it continues
     counted_end = models.BigIntegerField(default=0)  # the journal's end when it began
-    counted_at_us = models.BigIntegerField(null=True)  # null: not complete
+    counted_at_us = models.BigIntegerField(null=True)  # null: never complete
     activated_by = models.CharField(max_length=64, default="", blank=True)
     activated_at_us = models.BigIntegerField(null=True)
     activation_position = models.BigIntegerField(null=True)  # of retention.activated
@@ -53,3 +53,8 @@ class RetentionSet(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the dry run is complete. A set in force keeps its time while it runs again."""
+        return self.counted_at_us is not None and self.counted_position >= self.counted_end

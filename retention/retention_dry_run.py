@@ -26,8 +26,20 @@ def count_retention(row: RetentionSet, ends: float | None = None) -> bool:
             retention_sets.save_set(row, dry_run=counts, counted_position=position)
             if position < row.counted_end:
                 return False
-    retention_sets.save_set(row, dry_run=counts, counted_position=position, counted_at_us=now_us())
+    retention_sets.save_set(
+        row,
+        dry_run=counts,
+        counted_position=position,
+        counted_end=row.counted_end,
+        counted_at_us=now_us(),
+    )
     return True
+
+
+def repeat_count(row: RetentionSet) -> None:
+    """Count a set at once, over the journal as it is now; the old counts stay until the end."""
+    retention_sets.begin_dry_run(row)
+    count_retention(row)
 
 
 def count_window(row: RetentionSet, counts: Counts, holds: Any, after: int, upto: int) -> Counts:

@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import F, Max, Q
 
 from accounts.audit_log import record_admin_entry
 from accounts.models import Project
@@ -17,6 +17,7 @@ from db.row_changes import RowChange, write_row_changes
 from erasure.models import LegalHold
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
+from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from proofs.stable_position import load_stable_position
 from retention.models import RetentionSet
 from retention.retention_yaml import list_finite_classes, parse_retention
@@ -79,7 +80,7 @@ def activate_retention_set(
     with transaction.atomic(durable=True):
         Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
         row = RetentionSet.objects.select_for_update().get(pk=retention_set, project=project)
-        if row.counted_at_us is None:
+        if not row.is_counted:
             raise ChangeRefused("This set is not counted yet. Wait for its counts, then repeat.")
         if row.counted_at_us != shown_at_us:
             raise ChangeRefused("The set was counted again. Read the new counts, then repeat.")
@@ -136,20 +137,70 @@ _LOAD_AGAIN: Final = "Nothing was removed. Find who changed the row, then activa
 
 def list_due_dry_runs() -> list[RetentionSet]:
     """Return the sets whose dry run is not complete."""
-    return list(RetentionSet.objects.filter(counted_at_us=None).order_by("loaded_at_us")[:20])
+    due = RetentionSet.objects.filter(
+        Q(counted_at_us=None) | Q(counted_position__lt=F("counted_end"))
+    )
+    return list(due.order_by("loaded_at_us")[:20])
 
 
 def repeat_dry_run(retention_set: UUID, project: Project) -> None:
-    """Let the job count a set again, over the journal as it is now. Raises ChangeRefused."""
+    """Let the job count a set again, over the journal as it is now.
+
+    A set that is or was in force keeps the time of its last count until the new one is complete.
+    """
     with transaction.atomic(durable=True):
         row = RetentionSet.objects.select_for_update().get(pk=retention_set, project=project)
-        if row.activation_position is not None:
-            raise ChangeRefused(
-                "This retention set is or was in force. Load a new version to count it."
-            )
-        row.dry_run, row.counted_position, row.counted_at_us = {}, 0, None
-        row.counted_end = load_stable_position()
+        if row.activation_position is None:
+            row.counted_at_us = None
+        begin_dry_run(row)
         row.save()
+
+
+def begin_dry_run(row: RetentionSet) -> None:
+    """Let the next count begin at the journal's start; the caller saves."""
+    row.dry_run, row.counted_position = {}, 0
+    row.counted_end = load_stable_position()
+
+
+# Kinds of entries after which the counts of a dry run are no longer what a run would remove.
+_CHANGES: Final = {
+    "erasure.hold_set": "a legal hold was set",
+    "erasure.hold_released": "a legal hold was released",
+    "erasure.executed": "an erasure ran",
+    "retention.expired": "texts expired",
+}
+
+
+class LaterChange(NamedTuple):
+    """What happened after a set was counted, and the newest entry that says so."""
+
+    words: str
+    position: int
+    at_us: int
+
+
+def list_later_changes(row: RetentionSet) -> list[LaterChange]:
+    """Return what makes the counts of a set old: holds, releases, erasures, runs. One query.
+
+    The journal's end when the count began decides, so that a hold which was set during the count
+    is named too.
+    """
+    newest = Entry.objects.filter(
+        IS_OF_A_RARE_KIND,
+        project=row.project_id,
+        kind__in=list(_CHANGES),
+        lane="system",
+        position__gt=row.counted_end,
+    )
+    changes = {
+        kind: (position, at_us)
+        for kind, position, at_us in newest.order_by()
+        .values_list("kind")
+        .annotate(Max("position"), Max("received_us"))
+    }
+    return [
+        LaterChange(words, *changes[kind]) for kind, words in _CHANGES.items() if kind in changes
+    ]
 
 
 def save_set(row: RetentionSet, **values: Any) -> None:

@@ -3,6 +3,7 @@
 import re
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -11,9 +12,11 @@ from django.urls import reverse
 
 from accounts.people import ensure_pseudonym
 from db import clock
+from db.errors import ChangeRefused
+from erasure import erasure_requests
 from journal.models import Entry
 from ledger.models import Effect
-from retention import expiry, retention_sets
+from retention import expiry, retention_dry_run, retention_sets
 from retention.models import RetentionSet
 from retention.retention_yaml import compute_cutoff_us, compute_expiry_month, parse_retention
 from tests.pages.people import Organization
@@ -141,6 +144,73 @@ def test_months_and_cut_offs_agree(keep: str) -> None:
     assert compute_expiry_month(keep, cutoff + 1) == "2024-03"
     assert compute_cutoff_us(keep, start + 24 * hour - 1) == cutoff
     assert compute_cutoff_us(keep, start + 24 * hour) > cutoff
+
+
+def read_page(
+    organization: Organization, name: str, *arguments: Any, role: str = "operator"
+) -> str:
+    page = organization.client(role).get(reverse(name, args=arguments)).text
+    return " ".join(page.partition("<main")[2].split())
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("sample", "one_window")
+def test_counts_from_before_a_hold_are_counted_anew_and_marked(
+    organization: Organization, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command counts again; the page names what came since its count, and how to repeat it."""
+    for name in ("retention_sets", "views", "expiry", "management.commands.load_retention"):
+        module = __import__(f"retention.{name}", fromlist=["now_us"])
+        monkeypatch.setattr(module, "now_us", lambda: clock.now_us() + 70 * 86_400 * 1_000_000)
+    file, old = tmp_path / "retention.yaml", "These numbers are old."
+    load(organization, file)
+    row, by = RetentionSet.objects.get(), organization.members["administrator"].user
+    plans = Entry.objects.filter(kind="effect.planned", body__isnull=False).count()
+    assert old not in read_page(organization, "retention_set", row.pk)
+    hold = erasure_requests.set_legal_hold(
+        by, organization.project, reason="case 9", words=["invoice"]
+    )
+    page = read_page(organization, "retention_set", row.pk, role="administrator")
+    assert old in page
+    assert "a legal hold was set: <a" in page
+    assert f"?at={hold.set_position}#" in page
+    assert "By the old numbers above" in page
+    assert page.count("Count again</button>") == 1
+
+    shown = load(organization, file, RULES, "--dry-run")
+    assert "1 held" in shown
+    activated = load(organization, file, RULES, "--activate")
+    assert f"now: class short: {plans - 1} bodies" in activated
+    assert "1 held" in activated
+    row.refresh_from_db()
+    assert f"counted now up to entry {row.counted_end}." in activated
+    assert old not in read_page(organization, "retention")
+
+    assert expiry.run_retention().bodies == plans - 1
+    page = read_page(organization, "retention")
+    assert "texts expired: <a" in page
+    assert "An administrator can count again." in page
+    assert "a legal hold was set" not in page
+    erasure_requests.release_legal_hold(hold.pk, organization.project, by)
+    page = read_page(organization, "retention", role="administrator")
+    assert "a legal hold was released: <a" in page
+
+    counted_at_us = row.counted_at_us
+    repeat = reverse("repeat_dry_run", args=[row.pk])
+    assert organization.client("operator").post(repeat).status_code == 403
+    organization.client("administrator").post(repeat)
+    page = read_page(organization, "retention")
+    assert "The job counts: 0 % of the journal." in page
+    assert "The last count was" in page
+    assert "at once" not in page
+    with pytest.raises(ChangeRefused, match="not counted yet"):
+        retention_sets.activate_retention_set(row.pk, organization.project, counted_at_us)
+    (due,) = retention_sets.list_due_dry_runs()
+    retention_dry_run.count_retention(due)
+    page = read_page(organization, "retention")
+    assert old not in page
+    assert '<td role="cell" data-label="Texts" class="num">1</td>' in page  # released
+    assert retention_sets.list_due_dry_runs() == []
 
 
 def test_a_set_that_nobody_counted_is_not_put_in_force(organization: Organization) -> None:

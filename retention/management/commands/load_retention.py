@@ -25,8 +25,8 @@ class Command(BaseCommand):
 
     help = (
         "Load retention rules (docs/examples/retention.yaml) as the next version under their name,"
-        " and count what they would remove. --dry-run counts only and stores nothing. --activate"
-        " puts them in force after the count."
+        " and count now what they would remove, also if they were loaded before. --dry-run counts"
+        " only and stores nothing. --activate puts them in force after the count."
     )
     requires_system_checks: list[str] = []  # the checks take half of the start-up time
 
@@ -49,15 +49,16 @@ class Command(BaseCommand):
                 return
             parse_retention(text)
             row = retention_sets.load_retention_set(project, text)
-            if row.counted_at_us is None:
-                retention_dry_run.count_retention(row)
+            retention_dry_run.repeat_count(row)  # holds and entries may have come since a count
         except DocumentError as fault:
             raise CommandError(
                 f"{path}:{fault.line}: {fault.sentence} Nothing was loaded."
             ) from fault
         except HoldNotRecorded as fault:
             raise CommandError(str(fault)) from fault
-        self.stdout.write(f"{project.name}: {row} is loaded and counted.")
+        self.stdout.write(
+            f"{project.name}: {row} is loaded, and counted now up to entry {row.counted_end}."
+        )
         self._print_dry_run(row)
         if options["activate"]:
             try:
