@@ -104,8 +104,10 @@ def _compare_due_times(project: UUID | None, rows: Sequence[FoldedRow]) -> None:
             sent_at_us=None,
             due_at_us__gt=now + CLOCK_STEP_US,
         )
-        for key, due_at_us, tries in waiting.values_list("deduplication_key", "due_at_us", "tries"):
-            if due_at_us > now + outbox.delivery_delay_us(tries) + CLOCK_STEP_US:
+        names = ("deduplication_key", "due_at_us", "tries", "entry__received_us")
+        for key, due_at_us, tries, received_us in waiting.values_list(*names):
+            latest = max(now, received_us) + outbox.delivery_delay_us(tries) + CLOCK_STEP_US
+            if due_at_us > latest:
                 by_key[key].values["due_at_us"] = now
 
 

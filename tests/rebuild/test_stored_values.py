@@ -155,7 +155,7 @@ def test_the_line_says_which_value_it_is_in_plain_words(inbox: InboxScenario) ->
     )
     code, text = run()
     assert code == 2
-    assert "Correct or remove these as the owner" in text
+    assert "Correct or remove these rows as the owner" in text
     forge("UPDATE ledger_effect SET environment = 'other'")
     assert run()[0] == 0  # the journal gives the right one
     assert run("--check")[0] == 0
@@ -168,7 +168,7 @@ def test_an_entry_that_cannot_be_read_is_named_by_its_position(inbox: InboxScena
     [(issued,)] = fetch("SELECT max(position) FROM journal_entry WHERE kind = 'admin.token_issued'")
     [(plan,)] = fetch("SELECT min(position) FROM journal_entry WHERE kind = 'effect.planned'")
     for change, position, words in (
-        ("facts = '{}'", issued, "its facts lack expires_us"),
+        ("facts = '{}'", issued, "its facts lack digest"),
         ("facts = 'no'", issued, "its facts are no JSON"),
         ("subject = 'zz'", issued, "its subject is no UUID"),
         ("session = 'zz'", plan, ""),
