@@ -5,6 +5,13 @@ from typing import Any, Final
 from erasure.models import ErasureRequest
 from erasure.text_columns import KEPT_REASONS, TEXT_CLASSES
 
+# On the preview, and in what the commands print.
+COUNTS_MAY_DIFFER: Final = (
+    "The erasure may erase a few more or fewer texts than its preview counts: texts that come or go"
+    " after the count, and the entries that the erasure itself writes about the subject, such as"
+    " that a person leaves a project."
+)
+
 # state -> (mark, name)
 _STATES: Final = {
     "counting": ("planned", "counting the preview"),

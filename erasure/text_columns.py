@@ -204,6 +204,23 @@ TEXT_TABLES: Final = (
     TextTable("monitoring.StuckLimit", "settings", _columns("name"), _PROJECT),
     TextTable("monitoring.JobHeartbeat", "settings", _columns("name error")),
     TextTable("journal.Fingerprint", "settings", _columns("name value")),
+    # --- search: before the effects, with which words of the index go too, uncounted
+    TextTable(
+        "ledger.UsedName",
+        "search",
+        _columns("kind", name=ROW, skeleton=ROW, head=ROW, middle=ROW, tail=ROW),
+        _PROJECT,
+    ),
+    TextTable(
+        "investigation.FieldValue",
+        "search",
+        _columns("", "field", value=ROW),
+        _PROJECT,
+        "effect__session_id",
+    ),
+    TextTable("investigation.FieldCoverage", "search", _columns(kept="tool fields"), _PROJECT),
+    TextTable("investigation.RepeatedOccurrence", "search", _columns("sort"), _PROJECT),
+    TextTable("investigation.EffectText", "search", _columns(words=Treatment.WORDS), _PROJECT),
     # --- titles, names and references
     TextTable(
         "agent_sessions.Session",
@@ -452,23 +469,6 @@ TEXT_TABLES: Final = (
     TextTable(
         "api.StoredResponse", "answers", _columns("", "source", key=ROW, body=ROW), "project"
     ),
-    # --- search
-    TextTable(
-        "ledger.UsedName",
-        "search",
-        _columns("kind", name=ROW, skeleton=ROW, head=ROW, middle=ROW, tail=ROW),
-        _PROJECT,
-    ),
-    TextTable(
-        "investigation.FieldValue",
-        "search",
-        _columns("", "field", value=ROW),
-        _PROJECT,
-        "effect__session_id",
-    ),
-    TextTable("investigation.FieldCoverage", "search", _columns(kept="tool fields"), _PROJECT),
-    TextTable("investigation.RepeatedOccurrence", "search", _columns("sort"), _PROJECT),
-    TextTable("investigation.EffectText", "search", _columns(words=Treatment.WORDS), _PROJECT),
     TextTable("investigation.Incident", "titles", _columns("state"), _PROJECT),
     TextTable("investigation.IncidentMember", "titles", _columns("kind"), _PROJECT),
     # --- the journal

@@ -19,7 +19,12 @@ from accounts.access import MemberRequest, role_required
 from accounts.models import Membership, Project
 from db.errors import ChangeRefused
 from erasure import erasure_requests
-from erasure.labels import build_count_rows, describe_state, describe_subject
+from erasure.labels import (
+    COUNTS_MAY_DIFFER,
+    build_count_rows,
+    describe_state,
+    describe_subject,
+)
 from erasure.models import ErasureRequest, LegalHold
 from erasure.word_match import MAX_WORDS
 from sessions.models import Session
@@ -192,6 +197,7 @@ def erasure_page(request: MemberRequest, erasure: UUID) -> HttpResponse:
         "shown": erasure_requests.digest_counts(row),
         "can_confirm": erasure_requests.can_confirm(row, request.user),
         "is_own": row.asked_by_id == request.user.pk,
+        "counts_may_differ": COUNTS_MAY_DIFFER,
     }
     return render(request, "erasure/request.html", context)
 

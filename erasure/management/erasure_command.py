@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from accounts.models import Project
 from db.errors import ChangeRefused
 from erasure import erasure_requests, erasure_runner
+from erasure.labels import COUNTS_MAY_DIFFER
 from erasure.models import ErasureRequest
 from erasure.text_columns import KEPT_REASONS, TEXT_CLASSES
 
@@ -71,6 +72,8 @@ class ErasureCommand(BaseCommand):
                 )
                 if count["kept"] and name in KEPT_REASONS:
                     self.stdout.write(f"    {KEPT_REASONS[name]}")
+        if any(any(count.values()) for count in counts.values()):
+            self.stdout.write(COUNTS_MAY_DIFFER)
         self.stdout.write(STATE_WORDS[row.state])
 
 

@@ -20,7 +20,9 @@ from accounts.models import Invitation, Membership
 from accounts.sign_ins import list_counted_names
 from approvals.models import Gate
 from erasure import erasure_requests, erasure_runner, storage_scrub
+from erasure.labels import COUNTS_MAY_DIFFER
 from erasure.models import ErasureRequest
+from erasure.text_columns import TEXT_TABLES
 from investigation.exports import exports
 from investigation.fulltext import indexer, store
 from journal.models import Body
@@ -248,3 +250,38 @@ def test_rows_of_the_sign_in_go_by_the_name_alone(organization: Organization, mo
     erasure_requests.confirm_erasure(row.pk, second.user, erasure_requests.digest_counts(row))
     run_all()
     assert sorted(model.objects.values_list("username", flat=True)) == sorted(others)
+
+
+def test_as_many_words_of_the_index_go_as_the_preview_counts(quiet: InboxScenario) -> None:
+    """An effect whose reference contains the word loses its row of the index with it."""
+    organization, agent = quiet.organization, quiet.agent
+    second = people.add_project_member(organization.project, "second", "administrator", PASSWORD)
+    for number, resource in enumerate([f"mailbox of {EMAIL}", "mailbox", f"outbox of {EMAIL}"]):
+        agent.session("s-1")
+        target = {"resource": resource}
+        agent.plan(f"e-{number}", tool="mail.send", arguments={"to": EMAIL}, target=target)
+    indexer.update_index()
+    first = organization.members["administrator"].user
+    row = erasure_requests.request_erasure(
+        first, reason="ticket 88", project=organization.project, words=[EMAIL]
+    )
+    run_all()
+    row.refresh_from_db()
+    assert (row.counts["search"]["rows"], row.counts["titles"]["rows"]) == (3, 2)
+    page = organization.client("second").get(reverse("erasure", args=[row.pk])).text
+    assert COUNTS_MAY_DIFFER in page
+    out = StringIO()
+    call_command(
+        "erase_subject", "--confirm", str(row.pk), "--by", second.user.username, stdout=out
+    )
+    assert out.getvalue().count(COUNTS_MAY_DIFFER) == 2
+    row.refresh_from_db()
+    assert (row.state, row.erased_counts) == ("done", row.counts)
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_a_run_of_another_release_begins_again_where_tables_moved(moved: int) -> None:
+    """What a release put before the stored place is not read yet."""
+    progress = {"step": 30 + moved, "table": TEXT_TABLES[30].label, "after": None}
+    place = erasure_runner._read_progress(ErasureRequest(progress=progress))
+    assert place == ((0, None) if moved else (30, None))
