@@ -13,7 +13,7 @@ from proofs.merkle import (
     hash_node,
     split_hashes,
 )
-from proofs.models import SealedEntry, TreeHead
+from proofs.models import SealedEntry, SigningKey, TreeHead
 from proofs.tree_store import load_tile
 
 # Sizes of heads never shrink, so that halving finds the first one in 22 steps of three million.
@@ -28,6 +28,10 @@ WITH RECURSIVE search(low, high) AS (
 )
 SELECT low FROM search WHERE low = high
 """
+
+
+# Their times grow too, unless the clock was set back.
+_FIRST_HEAD_SINCE: Final = _FIRST_HEAD.replace("head.size > %s", "head.made_at_us >= %s")
 
 
 class Inclusion(NamedTuple):
@@ -59,6 +63,18 @@ def load_first_head(log_index: int) -> TreeHead | None:
     rows = raw_sql.fetch_rows(_FIRST_HEAD, [log_index, log_index])
     head = TreeHead.objects.filter(id=rows[0][0]).first() if rows else None
     return head if head is not None and head.size > log_index else None
+
+
+def load_first_head_of_key(key: SigningKey) -> TreeHead | None:
+    """Return the first tree head that a key signed.
+
+    Another head of the key where the clock was set back at its rotation. Two or three queries.
+    """
+    rows = raw_sql.fetch_rows(_FIRST_HEAD_SINCE, [key.first_used_us, key.first_used_us])
+    head = TreeHead.objects.filter(id=rows[0][0]).first() if rows else None
+    if head is None or head.key_id != key.key_id:
+        head = TreeHead.objects.order_by("-id").first()
+    return head if head is not None and head.key_id == key.key_id else None
 
 
 def preload_tiles(log_indexes: Sequence[int], size: int) -> TileReader:

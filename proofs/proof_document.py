@@ -12,11 +12,17 @@ import orjson
 
 from journal import imported_entries
 from journal.models import Entry
-from proofs.inclusion import PathBuilder, load_first_head, preload_tiles
+from proofs.inclusion import (
+    PathBuilder,
+    load_first_head,
+    load_first_head_of_key,
+    preload_tiles,
+)
 from proofs.leaf import LEAF_FIELDS, build_leaf
-from proofs.models import Anchor, SealedEntry, TreeHead
+from proofs.merkle import build_consistency_proof
+from proofs.models import Anchor, SealedEntry, SigningKey, TreeHead
 from proofs.signed_note import format_verifier_key
-from proofs.signing_keys import load_signing_keys, to_note_key
+from proofs.signing_keys import find_chain_end, load_signing_keys, to_note_key
 
 FORMAT: Final = "gatebook.proof"
 VERSION: Final = 1
@@ -35,9 +41,10 @@ def load_covering_head(last_position: int) -> TreeHead | None:
 
 
 def describe_head(head: TreeHead) -> dict[str, Any]:
-    """Return the head of a proof file: note, number, keys, anchors. Two queries.
+    """Return the head of a proof file: note, number, keys, anchors.
 
-    Receipts of anchors name places inside the installation, so they are left out.
+    Two queries, and those of `_describe_extension`. Receipts of anchors name places inside the
+    installation, so they are left out.
     """
     keys = load_signing_keys()
     anchors = Anchor.objects.filter(tree_head=head, error="").order_by("name")
@@ -49,7 +56,28 @@ def describe_head(head: TreeHead) -> dict[str, Any]:
         "head": head.note,
         "keys": [format_verifier_key(to_note_key(key)) for key in keys],
         "endorsements": [key.endorsement for key in keys if key.endorsement],
+        "extended_by": _describe_extension(head, keys),
         "anchors": list(anchors.values("name", "kind", "anchored_at_us")[:100]),
+    }
+
+
+def _describe_extension(head: TreeHead, keys: Sequence[SigningKey]) -> dict[str, Any] | None:
+    """Return the first head of the last key that the key of `head` leads to, and that it extends.
+
+    It lets a reader who trusts only that later key check `head`. None if `head` is signed by it, or
+    no such head is signed. Two queries, and those of the tiles.
+    """
+    end = find_chain_end(keys, head.key_id)
+    if end is None or end.key_id == head.key_id:
+        return None
+    later = load_first_head_of_key(end)
+    if later is None or later.size < head.size:
+        return None
+    proof = build_consistency_proof(head.size, later.size, preload_tiles([], later.size))
+    return {
+        "head_number": later.id,
+        "head": later.note,
+        "proof": [digest.hex() for digest in proof],
     }
 
 

@@ -6,6 +6,7 @@ process that signs reads it. The database holds the public keys, each endorsed b
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -156,6 +157,36 @@ def load_last_key() -> SigningKey | None:
 def load_signing_keys() -> list[SigningKey]:
     """Return all public keys, the first one first."""
     return list(SigningKey.objects.order_by("id")[:1000])
+
+
+def find_chain_end(keys: Sequence[SigningKey], key_id: str) -> SigningKey | None:
+    """Return the last key to which endorsements lead from one of `keys`; None without that key."""
+    end = None
+    for key in keys:
+        if key.key_id == key_id or (end is not None and key.endorsement):
+            end = key
+        elif end is not None:  # the key before it was lost
+            break
+    return end
+
+
+def list_chain_ends(keys: Sequence[SigningKey]) -> list[SigningKey]:
+    """Return the keys that endorse no other, the one in use first.
+
+    It is one, unless a key was lost. A verifier that has all of them checks the heads of all keys.
+    """
+    continued = [bool(key.endorsement) for key in keys[1:]]
+    ends = [key for key, leads_on in zip(keys, continued, strict=False) if not leads_on]
+    return [*keys[-1:], *ends[::-1]]
+
+
+def format_key_chain(keys: Sequence[SigningKey]) -> str:
+    """Return all public keys, a line each, and the notes in which a key names the next one.
+
+    An empty line follows the keys, and each note, as in an anchor file.
+    """
+    listed = "".join(f"{format_verifier_key(to_note_key(key))}\n" for key in keys)
+    return f"{listed}\n" + "".join(f"{key.endorsement}\n" for key in keys if key.endorsement)
 
 
 def to_note_key(key: SigningKey) -> NoteKey:

@@ -6,6 +6,7 @@ from proofs.views import log
 
 urlpatterns = [
     path("proofs/log/checkpoint", log.checkpoint, name="proofs_checkpoint"),
+    path("proofs/log/keys", log.key_chain, name="proofs_keys"),
     path("proofs/log/tile/entries/<path:name>", log.entry_tile, name="proofs_entry_tile"),
     path("proofs/log/tile/<int:level>/<path:name>", log.hash_tile, name="proofs_tile"),
 ]

@@ -207,16 +207,40 @@ _SIGNED_AT: Final = re.compile(
 )
 
 
+_ENDORSEMENT: Final = re.compile(
+    r"^(?P<text>gatebook seal key\n(?P<name>[^\n]+)\n(?P<key>[^\n]+)\n)\n"
+    r"(?P<signatures>(?:— [^ \n]+ [A-Za-z0-9+/=]+\n)+)",
+    re.MULTILINE,
+)
+
+
 class VerifierKey(NamedTuple):
     """An Ed25519 public key as C2SP writes it: `<name>+<key id>+<base64>`."""
 
     name: str
     key_id: bytes
     public: bytes
+    upto: int | None = None  # of an earlier key: the size of the tree that a trusted key signed
 
     def __str__(self) -> str:
         encoded = base64.b64encode(b"\x01" + self.public).decode()
         return f"{self.name}+{self.key_id.hex()}+{encoded}"
+
+
+class KeyChain(NamedTuple):
+    """The keys of an installation, and the notes in which a key names the next one."""
+
+    keys: tuple[VerifierKey, ...] = ()
+    notes: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()  # where they were read, or why they were not
+
+
+class Endorsement(NamedTuple):
+    """A signed note about a key."""
+
+    key: VerifierKey
+    signed: bytes
+    signatures: tuple[tuple[str, bytes, bytes], ...]
 
 
 class Head(NamedTuple):
@@ -234,6 +258,7 @@ class Head(NamedTuple):
     signed_at_us: int = 0  # as the signed text says; 0 in heads that do not say it
     last_position: int = 0  # of the last entry, as the signed text says; 0 as above
     row_key: tuple[str, str] = ("", "")  # name and key id, as the row of the database says
+    altered: str = ""  # what its row has otherwise than its note
 
 
 def make_key(name: str, public: bytes) -> VerifierKey:
@@ -261,24 +286,28 @@ def find_heads(text: str, where: str, role: str = "database") -> list[Head]:
     """Return every signed tree head in `text`, in order; anything else is skipped."""
     heads = []
     for match in _CHECKPOINT.finditer(text):
-        signatures = []
-        for line in match["signatures"].splitlines():
-            _, name, encoded = line.split(" ")
-            with contextlib.suppress(binascii.Error):
-                data = base64.b64decode(encoded, validate=True)
-                signatures.append((name, data[:4], data[4:]))
+        signatures = _read_signatures(match["signatures"])
         signed = match[0][: match.start("signatures") - match.start() - 1].encode()
         root = base64.b64decode(match["root"])
         heads.append(
-            Head(
-                match["origin"], int(match["size"]), root, signed, tuple(signatures), where
-            )._replace(
+            Head(match["origin"], int(match["size"]), root, signed, signatures, where)._replace(
                 role=role,
                 signed_at_us=_read_time(match["extensions"]),
                 last_position=_read_last_position(match["extensions"]),
             )
         )
     return heads
+
+
+def _read_signatures(lines: str) -> tuple[tuple[str, bytes, bytes], ...]:
+    """Return name, key id and signature of each signature line of a note."""
+    signatures = []
+    for line in lines.splitlines():
+        _, name, encoded = line.split(" ")
+        with contextlib.suppress(binascii.Error):
+            data = base64.b64decode(encoded, validate=True)
+            signatures.append((name, data[:4], data[4:]))
+    return tuple(signatures)
 
 
 def _read_time(extensions: str) -> int:
@@ -328,45 +357,106 @@ def is_signed_by(signed: bytes, signature: bytes, public: bytes) -> bool:
     return True
 
 
-def check_head_signature(head: Head, keys: Sequence[VerifierKey]) -> str:
-    """Return "" if a key signed the head, else why it does not count."""
-    named = [
+def match_signatures(head: Head, keys: Iterable[VerifierKey]) -> list[tuple[bytes, VerifierKey]]:
+    """Return the signatures of a head that name one of these keys, each with its key."""
+    return [
         (signature, key)
         for name, key_id, signature in head.signatures
         for key in keys
         if (name, key_id) == (key.name, key.key_id)
     ]
+
+
+def check_head_signature(head: Head, keys: Sequence[VerifierKey]) -> str:
+    """Return "" if a key signed the head, else why it does not count."""
+    if not head.signatures:
+        return "has no signature that can be read"
+    named = match_signatures(head, keys)
     if not named:
         return "is signed by no key that you trust"
-    if not any(is_signed_by(head.signed, signature, key.public) for signature, key in named):
-        return "has a wrong signature"
+    signers = [
+        key
+        for signature, key in named
+        if not head.altered and is_signed_by(head.signed, signature, key.public)
+    ]
+    if not signers:
+        altered = f"has another {head.altered} in its row than in its note: the"
+        key = named[0][1]
+        return (
+            f"{altered if head.altered else 'has a wrong signature: the'} signature of"
+            f" {key.name}+{key.key_id.hex()} does not verify over this text"
+        )
+    if not any(key.upto is None or head.size <= key.upto for key in signers):
+        return "is signed by an earlier key, and no tree head of a key that you trust covers it"
     return ""
 
 
-def extend_keys(
-    keys: Sequence[VerifierKey], endorsements: Sequence[tuple[VerifierKey, str]]
-) -> list[VerifierKey]:
+def find_endorsements(notes: Iterable[str]) -> list[Endorsement]:
+    """Return the endorsements in these notes; anything else is skipped."""
+    endorsements = []
+    for match in (match for note in notes for match in _ENDORSEMENT.finditer(note)):
+        with contextlib.suppress(Unusable):
+            key = parse_key(match["key"])
+            if key.name == match["name"]:
+                signatures = _read_signatures(match["signatures"])
+                endorsements.append(Endorsement(key, match["text"].encode(), signatures))
+    return endorsements
+
+
+def is_endorsed_by(endorsement: Endorsement, old: VerifierKey) -> bool:
+    """Return whether `old` signed an endorsement of a key of the same name."""
+    return old.name == endorsement.key.name and any(
+        (name, key_id) == (old.name, old.key_id)
+        and is_signed_by(endorsement.signed, signature, old.public)
+        for name, key_id, signature in endorsement.signatures
+    )
+
+
+def extend_keys(keys: Sequence[VerifierKey], notes: Iterable[str]) -> list[VerifierKey]:
     """Add each key that a trusted key endorsed in a signed note, one after the other."""
-    trusted = list(keys)
-    for key, note in endorsements:
-        text, _, lines = note.rpartition("\n\n")
-        signed = f"{text}\n".encode()
-        stated = text.splitlines()
-        is_endorsement = len(stated) == 3 and stated[0] == "gatebook seal key"
-        if key in trusted or not is_endorsement or stated[2] != str(key):
-            continue
-        for line in lines.splitlines():
-            parts = line.split(" ")
-            with contextlib.suppress(binascii.Error, IndexError):
-                data = base64.b64decode(parts[2], validate=True)
-                if any(
-                    (old.name, old.key_id) == (parts[1], data[:4])
-                    and is_signed_by(signed, data[4:], old.public)
-                    for old in trusted
-                ):
-                    trusted.append(key)
-                    break
+    trusted, endorsements = list(keys), find_endorsements(notes)
+    for old in trusted:  # it grows while it is read
+        for endorsement in endorsements:
+            if endorsement.key not in trusted and is_endorsed_by(endorsement, old):
+                trusted.append(endorsement.key)
     return trusted
+
+
+def find_earlier_keys(trusted: Sequence[VerifierKey], chain: KeyChain) -> list[VerifierKey]:
+    """Return the keys from which endorsements lead to a trusted key.
+
+    Anybody can make a key and endorse yours with it. So a head of these keys counts only where the
+    tree of a head that a trusted key signed begins with its tree.
+    """
+    endorsements = find_endorsements(chain.notes)
+    reached = list(trusted)
+    for new in reached:  # it grows while it is read
+        for old in chain.keys:
+            if old not in reached and any(
+                endorsement.key == new and is_endorsed_by(endorsement, old)
+                for endorsement in endorsements
+            ):
+                reached.append(old)
+    return reached[len(trusted) :]
+
+
+def find_head_fault(
+    head: Head, trusted: Sequence[VerifierKey], earlier: Sequence[VerifierKey], chain: KeyChain
+) -> tuple[str, bool]:
+    """Return why the signature of a head does not count, or "", and whether its key is earlier.
+
+    Raises Unusable if no endorsement connects its key with a trusted one.
+    """
+    for keys in (trusted, earlier):
+        if match_signatures(head, keys):
+            return check_head_signature(head, keys), keys is earlier
+    signers = ", ".join(f"{name}+{key_id.hex()}" for name, key_id, _ in head.signatures)
+    places = "; ".join(chain.places) or "no place with endorsements was given"
+    raise Unusable(
+        f"Nothing was proved: unknown key. {head.where} is signed by {signers or 'no key'}, and no"
+        f" endorsement connects that key with a key that you trust ({places}). If you got its key"
+        " from the people who run the installation, pass it too: --key may be repeated."
+    )
 
 
 # --- Leaves (RFC 8785) ---------------------------------------------------------------------------
@@ -756,13 +846,15 @@ class PostgresqlDatabase(Database):
 def _read_stored_head(
     number: int, size: int, root: Any, note: Any, made_at_us: int, name: str, key_id: str
 ) -> Head:
-    """Return a stored head; without signatures where the row is not its note."""
+    """Return a stored head, and what its row has otherwise than its note."""
     where = f"tree head {number}"
     parsed = find_heads(str(note), where)
     head = parsed[0] if len(parsed) == 1 else Head("", size, b"", b"", (), where)
-    is_same_time = head.signed_at_us in (0, made_at_us)
-    if (head.size, head.root) != (size, bytes(root)) or not is_same_time:
-        head = head._replace(size=size, root=bytes(root), signatures=(), last_position=0)
+    altered = "" if head.signed_at_us in (0, made_at_us) else "time"
+    if (head.size, head.root) != (size, bytes(root)):
+        altered = "size or root"
+    if altered:
+        head = head._replace(size=size, root=bytes(root), altered=altered, last_position=0)
     return head._replace(number=number, made_at_us=made_at_us, row_key=(name, key_id))
 
 
@@ -1763,13 +1855,31 @@ def _choose_keys(
     _load_ed25519()
     stored, endorsements = database.keys()
     if options.pinned:
-        return extend_keys(options.pinned, endorsements)
+        chain = KeyChain(tuple(stored), tuple(note for _, note in endorsements))
+        return _trust_stored_keys(database, options.pinned, chain, report)
     if not any(head.role == "kept" for head in options.outside):
         report.notes.append(
             "The keys come from the database itself. Pass --key with the key that you got another"
             " way, or --head with a tree head that you kept."
         )
     return stored
+
+
+def _trust_stored_keys(
+    database: Database, pinned: Sequence[VerifierKey], chain: KeyChain, report: Report
+) -> list[VerifierKey]:
+    """Return the pinned keys, later ones, and earlier ones up to the newest head of these."""
+    trusted = extend_keys(pinned, chain.notes)
+    earlier = find_earlier_keys(trusted, chain)
+    newest = database.heads("ORDER BY size DESC, id DESC", limit=1_000) if earlier else []
+    for head in newest:
+        if not check_head_signature(head, trusted):
+            report.notes.append(
+                f"{head.where}, which a key that you trust signed, vouches for the entries of heads"
+                " of earlier keys, not for their times."
+            )
+            return [*trusted, *(key._replace(upto=head.size) for key in earlier)]
+    return trusted
 
 
 def _check_head_rows(database: Database, size: int, report: Report) -> None:
@@ -2209,6 +2319,16 @@ class Tiles(Protocol):
         """Return at least the first `width` hashes of a tile. Raises Unusable."""
 
 
+class Log(Tiles, Protocol):
+    """Where tiles, the keys and the newest tree head are read."""
+
+    def read_keys(self) -> KeyChain:
+        """Return the keys of the log; none, and the reason, if they cannot be read."""
+
+    def read_checkpoint(self) -> Head:
+        """Return the newest tree head. Raises Unusable."""
+
+
 def name_tile(level: int, index: int, width: int) -> str:
     """Return the path of a tile as C2SP tlog-tiles names it."""
     groups = [f"{index % 1000:03d}"]
@@ -2239,6 +2359,21 @@ class StoredTiles:
             errors.append(f"{name} holds {len(data)} bytes.")
         raise Unusable(f"A tile is missing: {errors[0]}")
 
+    def read_keys(self) -> KeyChain:
+        """Return the keys that are listed in `keys`, and the endorsements after them."""
+        place = f"{self.base}/keys"
+        try:
+            text = fetch_bytes(place).decode(errors="replace")
+            listed = [parse_key(line) for line in text.partition("\n\n")[0].splitlines()]
+        except Unusable as error:
+            return KeyChain(places=(f"{place}: {error}",))
+        return KeyChain(tuple(listed), (text,), (place,))
+
+    def read_checkpoint(self) -> Head:
+        """Return the head in `checkpoint`."""
+        place = f"{self.base}/checkpoint"
+        return _read_head(fetch_bytes(place).decode(errors="replace"), place)
+
 
 class DatabaseTiles:
     """Tiles of a database."""
@@ -2252,6 +2387,19 @@ class DatabaseTiles:
         if len(data) < width * 32:
             raise Unusable(f"Tile {level}/{index} of the database has {len(data) // 32} hashes.")
         return data
+
+    def read_keys(self) -> KeyChain:
+        """Return the stored keys and their endorsements."""
+        stored, endorsements = self.database.keys()
+        notes = tuple(note for _, note in endorsements)
+        return KeyChain(tuple(stored), notes, ("the database",))
+
+    def read_checkpoint(self) -> Head:
+        """Return the stored head with the highest number."""
+        heads = self.database.heads("ORDER BY id DESC")
+        if not heads:
+            raise Unusable("The database has no tree head.")
+        return heads[0]
 
 
 def fetch_bytes(address: str) -> bytes:
@@ -2366,6 +2514,45 @@ def compare_heads(
         )
 
 
+def check_two_signatures(
+    old: Head, new: Head, pinned: Sequence[VerifierKey], places: Sequence[Log], report: Report
+) -> bool:
+    """Check who signed two heads; return whether to compare them. Raises Unusable.
+
+    The newer head needs a key that you trust, or that endorsements lead to. If its tree begins with
+    the older one, it vouches for the older one, whose key may be an earlier one.
+    """
+    _load_ed25519()
+    chain = KeyChain()
+    if not all(match_signatures(head, pinned) for head in (old, new)):
+        chain = _join_chains(chain, *(place.read_keys() for place in places))
+    trusted = extend_keys(pinned, chain.notes)
+    unknown = []
+    for head, earlier in ((old, find_earlier_keys(trusted, chain)), (new, [])):
+        try:
+            fault, is_earlier = find_head_fault(head, trusted, earlier, chain)
+        except Unusable as reason:
+            unknown.append(str(reason))
+            continue
+        if fault:
+            report.add(Finding("modified", "tree head", f"{head.where} {fault}"))
+        elif is_earlier:
+            report.notes.append(
+                f"{old.where} is signed by a key before those that you trust. {new.where} vouches"
+                " for its entries if it extends it, not for its time."
+            )
+    if unknown and not report.is_broken:
+        raise Unusable(unknown[0])
+    report.notes += unknown
+    return not unknown
+
+
+def _join_chains(*chains: KeyChain) -> KeyChain:
+    keys = tuple(dict.fromkeys(key for chain in chains for key in chain.keys))
+    notes = tuple(dict.fromkeys(note for chain in chains for note in chain.notes))
+    return KeyChain(keys, notes, tuple(place for chain in chains for place in chain.places))
+
+
 def _compare_times(old: Head, new: Head, report: Report) -> None:
     if not old.signed_at_us or not new.signed_at_us:
         return
@@ -2397,6 +2584,7 @@ def verify_document(
     report: Report,
     pinned: Sequence[VerifierKey],
     with_signatures: bool = True,
+    tiles: Log | None = None,
 ) -> Head:
     """Check the entries of a proof file against its tree head; return the head."""
     try:
@@ -2408,11 +2596,8 @@ def verify_document(
         raise Unusable(f"{where} is not a proof file of Gatebook: head, keys, entries.") from None
     if with_signatures:
         _load_ed25519()
-        endorsements = [(key, note) for note in notes for key in stored]
-        keys = extend_keys(pinned, endorsements) if pinned else stored
-        fault = check_head_signature(head, keys)
-        if fault:
-            report.add(Finding("modified", "tree head", f"{head.where} {fault}"))
+        chain = KeyChain(tuple(stored), tuple(notes), (where,))
+        _check_document_head(head, document.get("extended_by"), pinned, chain, tiles, report)
         if not pinned:
             report.notes.append(
                 f"The key comes from {where} itself. Compare it with the key that you got another"
@@ -2440,6 +2625,61 @@ def verify_document(
         "anchors": document.get("anchors", []),
     }
     return head
+
+
+def _check_document_head(
+    head: Head,
+    extension: Any,
+    pinned: Sequence[VerifierKey],
+    chain: KeyChain,
+    tiles: Log | None,
+    report: Report,
+) -> None:
+    """Check who signed the head of a proof file. Raises Unusable if its key is unknown."""
+    trusted = extend_keys(pinned, chain.notes) if pinned else list(chain.keys)
+    if tiles is not None and not match_signatures(head, trusted):
+        chain = _join_chains(chain, tiles.read_keys())
+        trusted = extend_keys(pinned or trusted, chain.notes)
+    earlier = find_earlier_keys(trusted, chain)
+    fault, is_earlier = find_head_fault(head, trusted, earlier, chain)
+    if fault:
+        report.add(Finding("modified", "tree head", f"{head.where} {fault}"))
+    elif is_earlier:
+        _check_extension(head, extension, trusted, tiles, report)
+
+
+def _check_extension(
+    head: Head,
+    extension: Any,
+    trusted: Sequence[VerifierKey],
+    tiles: Log | None,
+    report: Report,
+) -> None:
+    """Check that a head of a trusted key extends that of an earlier key. Raises Unusable."""
+    later, path = None, None
+    with contextlib.suppress(KeyError, TypeError, ValueError, Unusable):
+        later = _read_head(str(extension["head"]), f"the later head for {head.where}")
+        path = [bytes.fromhex(text) for text in extension["proof"]]
+    if (later is None or path is None or check_head_signature(later, trusted)) and (
+        tiles is not None
+    ):
+        later, path = tiles.read_checkpoint(), None
+    if later is None or check_head_signature(later, trusted):
+        raise Unusable(
+            f"Nothing was proved: {head.where} is signed by a key before those that you trust, and"
+            " no tree head of theirs that extends it is given. Pass --tiles with the log"
+            " (http://…/proofs/log), or the key of that head as well: --key may be repeated."
+        )
+    compared = Report(report.mode)
+    compare_heads(head, later, compared, tiles, path)
+    for finding in compared.findings:
+        report.add(finding)
+    if not compared.findings:
+        report.notes.append(
+            f"{head.where} is signed by a key before those that you trust. {later.where}, signed by"
+            " one that you trust, extends it: it vouches for the entries, not for the time of that"
+            " head."
+        )
 
 
 def _verify_document_entry(
@@ -2543,7 +2783,10 @@ _UNCHECKED_EXPORT: Final = (
 
 
 def verify_bundle(
-    path: Path, pinned: Sequence[VerifierKey], with_signatures: bool = True
+    path: Path,
+    pinned: Sequence[VerifierKey],
+    with_signatures: bool = True,
+    tiles: Log | None = None,
 ) -> tuple[Report, Head]:
     """Check a bundle: every member's hash, the proofs, and that the readable part agrees."""
     report = Report("bundle")
@@ -2559,7 +2802,7 @@ def verify_bundle(
                     " by an older Gatebook. Export it again."
                 )
             document = read_json(file.read("proof.json"), "proof.json")
-            head = verify_document(document, "proof.json", report, pinned, with_signatures)
+            head = verify_document(document, "proof.json", report, pinned, with_signatures, tiles)
             if "bundle.json" in file.namelist():
                 shown = read_json(file.read("bundle.json"), "bundle.json")
                 _compare_shown(shown, document, head, report)
@@ -2700,7 +2943,10 @@ def add_trust_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of every mode."""
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument(
-        "--key", action="append", default=[], help="a key that you trust, or its file"
+        "--key",
+        action="append",
+        default=[],
+        help="a key that you trust, or its file; may be repeated",
     )
     parser.add_argument("--no-signatures", action="store_true", help="check no signatures")
 
@@ -2767,7 +3013,7 @@ def _read_outside(given: argparse.Namespace) -> list[Head]:
     return heads
 
 
-def _open_tiles(place: str | None) -> Tiles | None:
+def _open_tiles(place: str | None) -> Log | None:
     if place is None:
         return None
     if place.startswith(("http://", "https://")) or Path(place).is_dir():
@@ -2805,15 +3051,16 @@ def run_mode(given: argparse.Namespace) -> Report:
             _read_head(fetch_bytes(place).decode(errors="replace"), place)
             for place in (given.old, given.new)
         )
+        names = dict.fromkeys((given.tiles, _guess_tiles(given.new)))
+        places = [tiles for tiles in map(_open_tiles, names) if tiles is not None]
+        is_compared = True
         if pinned and with_signatures:
-            for head in (old, new):
-                fault = check_head_signature(head, pinned)
-                if fault:
-                    report.add(Finding("modified", "tree head", f"{head.where} {fault}"))
+            is_compared = check_two_signatures(old, new, pinned, places, report)
         else:
             report.notes.append("Signatures were not checked: pass --key to check them.")
         path = _read_path(given.proof) if given.proof else None
-        compare_heads(old, new, report, _open_tiles(given.tiles or _guess_tiles(given.new)), path)
+        if is_compared:
+            compare_heads(old, new, report, places[0] if places else None, path)
         report.facts |= {"origin": new.origin, "old_size": old.size, "size": new.size}
         return report
     outside = _read_outside(given)
@@ -2826,13 +3073,15 @@ def run_mode(given: argparse.Namespace) -> Report:
             is_shown,
         )
         return verify_database(open_database(given.address), options)
+    tiles = _open_tiles(given.tiles)
     if given.mode == "bundle":
-        report, head = verify_bundle(given.file, pinned, with_signatures)
+        report, head = verify_bundle(given.file, pinned, with_signatures, tiles)
     else:
         report = Report("proof")
         document = read_json(fetch_bytes(str(given.file)), str(given.file))
-        head = verify_document(document, str(given.file), report, pinned, with_signatures)
-    _compare_outside(head, outside, report, _open_tiles(given.tiles))
+        where = str(given.file)
+        head = verify_document(document, where, report, pinned, with_signatures, tiles)
+    _compare_outside(head, outside, report, tiles)
     return report
 
 

@@ -1,5 +1,7 @@
 """The sealed log in the form of C2SP tlog-tiles: checkpoint, tiles of hashes, bundles of entries.
 
+The public keys, and the notes by which a key endorses the next one, are listed next to them.
+
 Hashes are public, so that anyone who reaches the server can audit; a hash reveals nothing, because
 every entry with a body includes a commitment with a random salt. A bundle of entries holds
 neighbours in the tree, of any project, and must not be changed to match its hashes. So only a
@@ -15,6 +17,7 @@ from django.views.decorators.http import require_safe
 from accounts.access import MemberRequest, member_required
 from proofs import entry_bundles
 from proofs.merkle import HASH_BYTES, TILE_WIDTH
+from proofs.signing_keys import format_key_chain, load_signing_keys
 from proofs.tree_heads import load_last_head
 from proofs.tree_store import load_tile
 
@@ -30,6 +33,15 @@ def checkpoint(request: HttpRequest) -> HttpResponse:
         raise Http404("No tree head is signed yet.")
     # A tree head is signed at most every 10 s.
     return _respond(head.note, "text/plain; charset=utf-8", "no-cache")
+
+
+@require_safe
+def key_chain(request: HttpRequest) -> HttpResponse:
+    """Answer with all public keys, and the notes in which a key names the next one."""
+    keys = load_signing_keys()
+    if not keys:
+        raise Http404("No key signs tree heads yet.")
+    return _respond(format_key_chain(keys), "text/plain; charset=utf-8", "no-cache")
 
 
 @require_safe

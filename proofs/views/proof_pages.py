@@ -29,7 +29,7 @@ from proofs.proof_overview import (
     load_seal_overview,
 )
 from proofs.signed_note import format_verifier_key
-from proofs.signing_keys import load_signing_keys, to_note_key
+from proofs.signing_keys import list_chain_ends, load_signing_keys, to_note_key
 
 
 @require_safe
@@ -41,7 +41,8 @@ def proofs_page(request: MemberRequest) -> HttpResponse:
     head = rows[0].head if rows and before is None else TreeHead.objects.order_by("-id").first()
     is_administrator = has_role(request.membership, "administrator")
     states = load_anchor_states()
-    keys = [(key, format_verifier_key(to_note_key(key))) for key in load_signing_keys()]
+    stored = load_signing_keys()
+    keys = [(key, format_verifier_key(to_note_key(key))) for key in stored]
     seal = load_seal_overview()
     is_head_late = head is not None and now_us() - head.made_at_us > HEAD_LATE_US
     context = {
@@ -56,7 +57,8 @@ def proofs_page(request: MemberRequest) -> HttpResponse:
         "anchors": [_show_anchor(state, with_place=is_administrator) for state in states],
         "held_up_to": max((row.last.tree_head_id for row in states if row.last), default=0),
         "keys": keys[::-1][:10],
-        "key": next((text for key, text in keys if key.retired_at_us is None), ""),
+        # One, unless a key was lost: then the earlier ones lead to no later key.
+        "command_keys": [format_verifier_key(to_note_key(key)) for key in list_chain_ends(stored)],
         "address": settings.GATEBOOK_URL,
         "is_administrator": is_administrator,
     }
