@@ -242,6 +242,11 @@ def test_the_command_publishes_prints_and_refuses(
     assert "no tree head yet" in run("file")
     make_head(3)
     assert run("file") == "file: holds tree head 1\n"
+    (tmp_path / "heads").write_bytes(b"")  # what its row says is not repeated as a fact
+    assert run("file") == (
+        "file: nothing to publish. Tree head 1 was published earlier; --check looks whether the"
+        " anchor still holds it\n"
+    )
     with pytest.raises(CommandError, match="Not every anchor holds the newest tree head"):
         run()
     assert len(run("--secret", "hook").strip()) == 64

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from proofs.anchors.anchor_settings import load_anchor_settings
-from proofs.anchors.anchors import publish_now
+from proofs.anchors.anchors import load_anchor_states, publish_now
 from proofs.anchors.published_head import AnchorFailed, AnchorTarget
 from proofs.anchors.receipt_check import ReceiptCheck, check_receipts
 from proofs.anchors.webhook import derive_anchor_secret
@@ -85,6 +85,7 @@ class Command(BaseCommand):
     def _publish(self, targets: list[AnchorTarget]) -> None:
         has_failed = False
         for target in targets:
+            before = next(state for state in load_anchor_states() if state.target == target).last
             try:
                 state = publish_now(target)
             except BlockingIOError:
@@ -95,6 +96,12 @@ class Command(BaseCommand):
                 self.stdout.write(f"{target.name}: failed: {state.failure.error}")
             elif state.last is None:
                 self.stdout.write(f"{target.name}: no tree head yet")
+            elif before is not None and before.id == state.last.id:
+                # The anchor itself was not read: it may have lost the head since.
+                self.stdout.write(
+                    f"{target.name}: nothing to publish. Tree head {state.last.tree_head_id} was"
+                    " published earlier; --check looks whether the anchor still holds it"
+                )
             else:
                 self.stdout.write(f"{target.name}: holds tree head {state.last.tree_head_id}")
         if not targets:
