@@ -8,10 +8,8 @@ from journal.models import Entry
 from proofs.inclusion import Inclusion, load_inclusion
 from proofs.leaf import build_leaf, encode_leaf, hash_leaf
 from proofs.merkle import hash_node
-from proofs.models import TreeHead
+from proofs.models import SigningKey, TreeHead
 from proofs.proof_document import describe_head, read_leaf_values, withhold_text
-from proofs.signed_note import format_verifier_key
-from proofs.signing_keys import load_signing_keys, to_note_key
 
 
 class PathStep(NamedTuple):
@@ -68,10 +66,9 @@ def build_entry_document(proof: EntryProof) -> dict[str, Any]:
     return {**describe_head(proof.inclusion.head), "entries": [withhold_text(row)], "erased": []}
 
 
-def find_head_keys(head: TreeHead) -> list[str]:
-    """Return the verifier keys of all keys, the one that signed `head` first."""
-    keys = sorted(load_signing_keys(), key=lambda key: key.key_id != head.key_id)
-    return [format_verifier_key(to_note_key(key)) for key in keys]
+def find_head_key(head: TreeHead) -> SigningKey | None:
+    """Return the key that signed `head`; None if it is not stored."""
+    return SigningKey.objects.filter(name=head.key_name, key_id=head.key_id).first()
 
 
 def _follow_path(leaf_hash: bytes, inclusion: Inclusion) -> list[PathStep]:

@@ -17,7 +17,7 @@ from proofs.anchors.anchors import AnchorState, load_anchor_states
 from proofs.entry_proof import (
     EntryProof,
     build_entry_document,
-    find_head_keys,
+    find_head_key,
     load_entry_proof,
 )
 from proofs.models import Anchor, TreeHead
@@ -92,6 +92,7 @@ def proof_page(request: MemberRequest, position: int) -> HttpResponse:
         )
         for state, anchor in (load_anchors_of_head(head.id) if head is not None else [])
     ]
+    key = find_head_key(head) if head is not None else None
     context = {
         "proof": proof,
         "entry": proof.entry,
@@ -101,7 +102,8 @@ def proof_page(request: MemberRequest, position: int) -> HttpResponse:
         "leaf_bytes": len(proof.leaf),
         "age_us": max(now_us() - proof.entry.received_us, 0),
         "anchored": anchored,
-        "key": find_head_keys(head)[0] if head is not None else "",
+        "key": key,
+        "key_text": format_verifier_key(to_note_key(key)) if key is not None else "",
         "file": f"entry-{position}.json",
         "address": settings.GATEBOOK_URL,
     }

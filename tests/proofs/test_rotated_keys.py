@@ -295,6 +295,37 @@ def read_commands(page: str) -> list[list[str]]:
     return [line[2:] for line in lines if line[:2] == ["python3", "gatebook-verify.py"]]
 
 
+def test_the_commands_of_an_entry_hold_after_a_rotation(
+    rotated: Rotated,
+    organization: Organization,
+    run: Verify,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.GATEBOOK_URL = "http://gatebook.example"
+    monkeypatch.chdir(rotated.folder)
+    kept = [rotated.keep(number) for number in (1, 2, 4)]
+    anchor = rotated.folder / "heads"
+    anchor.write_text("".join(f"{path.read_text()}\n" for path in kept))
+    member = organization.client("administrator")
+    for name, key, sentence in (
+        ("earliest", KEY, "The one below signed head 1; it was replaced 20"),
+        ("latest", NEXT_KEY, "The one below signed head 4; it is the one in use here."),
+    ):
+        position = getattr(Entry.objects, name)("position").position
+        rotated.save_proof(position)
+        page = member.get(reverse("proof", args=[position])).text
+        assert sentence in " ".join(re.sub(r"<[^>]+>", "", page).split())
+        alone, compared = read_commands(page)
+        assert compared[compared.index("--key") + 1] == alone[-1] == show_key(key)
+        assert run(*alone)[0] == 0
+        for path in kept:
+            code, report = run(*(str(path) if part == "FILE" else part for part in compared))
+            assert (code, report.get("counts")) == (0, {"ok": 1}), report
+        words = {"FILE": str(anchor), "--head": "--anchor"}
+        assert run(*(words.get(part, part) for part in compared))[0] == 0
+
+
 @pytest.mark.parametrize("is_lost", [False, True], ids=["replaced", "lost"])
 def test_the_commands_of_the_page_hold_after_a_rotation(
     rotated: Rotated,
