@@ -2002,7 +2002,7 @@ def _find_key_fault(
     if not has_signed:
         return "it signed no tree head, and Gatebook signs one when it stores a key: it was added"
     if row.endorsement and with_signatures:
-        trusted = extend_keys([other.key for other in earlier], [(row.key, row.endorsement)])
+        trusted = extend_keys([other.key for other in earlier], [row.endorsement])
         if row.key not in trusted:
             return "no key before it signed its endorsement"
     return ""

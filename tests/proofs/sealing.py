@@ -1,5 +1,6 @@
 """Seals the journal of a test, and seals it again as somebody with a stolen key would."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 from unittest.mock import patch
@@ -17,6 +18,7 @@ from proofs.verifier.gatebook_verify import DatabaseOptions, Head, Report
 from tests.journal.drafts import NOW_US
 
 KEY: Final = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+_CALLS: Final = itertools.count()
 
 
 def seal_entries(upto: int | None = None, key: Ed25519PrivateKey = KEY) -> TreeHead:
@@ -33,8 +35,8 @@ def seal_entries(upto: int | None = None, key: Ed25519PrivateKey = KEY) -> TreeH
 
 
 def read_clock() -> int:
-    """Return the time of the system, but no time before the entries of tests were received."""
-    return max(now_us(), NOW_US + 60_000_000)
+    """Return the time of the system, but after the entries of tests, and later at each call."""
+    return max(now_us(), NOW_US + 60_000_000 + next(_CALLS))
 
 
 def reseal_entries(key: Ed25519PrivateKey = KEY) -> None:

@@ -7,9 +7,11 @@ import re
 import shlex
 import urllib.parse
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -29,7 +31,7 @@ from proofs.verifier.gatebook_verify import IS_BROKEN, IS_UNUSABLE
 from tests.journal.committed import committed
 from tests.journal.drafts import NOW_US, draft
 from tests.pages.people import Organization
-from tests.proofs.sealing import KEY, seal_entries
+from tests.proofs.sealing import KEY, read_clock, seal_entries
 
 __all__ = ["committed"]
 pytestmark = pytest.mark.usefixtures("committed")
@@ -70,10 +72,13 @@ class Rotated:
 
 
 def rotate(new: Ed25519PrivateKey, old: Ed25519PrivateKey | None) -> TreeHead:
-    """Replace the key as `rotate_seal_key` does."""
-    signing_keys.store_next_key(new, old)
+    """Replace the key as `rotate_seal_key` does, at the time of the entries."""
     others = [old] if old is not None else []
-    return tree_heads.sign_tree_head(signing_keys.load_origin(), new, others)
+    with ExitStack() as clocks:
+        for module in (signing_keys, tree_heads):
+            clocks.enter_context(patch.object(module, "now_us", read_clock))
+        signing_keys.store_next_key(new, old)
+        return tree_heads.sign_tree_head(signing_keys.load_origin(), new, others)
 
 
 def show_key(key: Ed25519PrivateKey) -> str:
