@@ -77,6 +77,7 @@ EXCEPTIONS: Final = {
     "session_cancelled": "built from the status of a session",
     "session_completed": "built from the status of a session",
     "session_failed": "built from the status of a session",
+    "shared_buffers": "a setting of PostgreSQL",
     "sqlite3_memory_used": "a function of SQLite",
     "toast_tuple_target": "a storage parameter of PostgreSQL",
 }
