@@ -239,7 +239,7 @@ def test_a_key_that_endorses_yours_is_not_trusted_for_that(rotated: Rotated, run
 
 
 def test_an_earlier_key_signs_no_newer_head(rotated: Rotated, run: Verify) -> None:
-    """The old key may be stolen: what it signs after its successor counts for nobody else."""
+    """The old key may be stolen: a head after its successor needs that one."""
     old = rotated.keep(4)
     rotated.seal(9, KEY)
     code, report = run("heads", old, f"{LOG}/checkpoint", keys=(NEXT_KEY,))
