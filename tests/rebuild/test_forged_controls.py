@@ -278,7 +278,7 @@ def furnish_erasures(inbox: InboxScenario) -> None:
             administrator, project=project, reason=ticket, words=[word]
         )
     row = retention_sets.load_retention_set(project, RETENTION)
-    retention_sets.save_set(row, counted_at_us=5)
+    retention_sets.save_set(row, counted_at_us=5, counted_position=row.counted_end)
     retention_sets.activate_retention_set(row.pk, project, 5)
     retention_sets.load_retention_set(project, RETENTION.replace("30", "60"))
 
