@@ -37,6 +37,7 @@ from tests.pages.people import PASSWORD, Organization
 from tests.pages.test_people_passwords import SHOWN
 from tests.visual.installation import FormReader
 
+pytestmark = pytest.mark.usefixtures("own_folder")  # erasures take turns by a file there
 NAME: Final = "vera7xq"
 EMAIL: Final = "v.lind@quillfeather.example"
 ADDRESS: Final = "203.0.113.77"
