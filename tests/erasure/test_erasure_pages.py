@@ -25,6 +25,7 @@ WORD = "jane.q7xkvz@customer.example"
 def second(organization: Organization, settings: Settings, tmp_path: Any) -> Membership:
     """A second administrator; the files of the database are another test's subject."""
     settings.GATEBOOK_ERASURE_JOURNAL = tmp_path / "erasures.jsonl"
+    settings.VAR_DIR = tmp_path  # erasures take turns by a file there
     return people.add_project_member(organization.project, "second", "administrator", PASSWORD)
 
 

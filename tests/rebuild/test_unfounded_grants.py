@@ -30,13 +30,14 @@ from rebuild.registry import list_row_checks
 from sessions.models import Session
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.erasure.conftest import own_folder as own_folder
 from tests.erasure.conftest import run_all
 from tests.rebuild.test_forged_rows import forge, run
 from tests.rebuild.test_rebuilt_stories import list_differences
 from tests.recovery.resolver import Resolver
 from tests.rows_with_entries import change_roles
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("own_folder")]
 
 
 @contextmanager
