@@ -1,6 +1,7 @@
 """The entries of Gatebook itself about a project's people, settings and controls."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -21,6 +22,7 @@ EARLIER_VERSION: Final = "the entry is of a version that did not record it"
 ERASED: Final = "the body of its entry is erased"
 NO_PERSON: Final = "the pseudonym stands for no account"
 _BODIES_AT_ONCE: Final = 500
+_FEW: Final = 500  # entries of a project that are read at once for all its tables
 _LAST: Final = ("received_us", "facts")
 _NEAR_US: Final = 60_000_000
 _IDS: Final = ("project", "subject", "session", "effect")
@@ -61,11 +63,30 @@ def load_project_entries(
     if batch.project is None or (is_archive(batch) and not of_archives):
         return []
     key = ("entries", *kinds)
+    if key not in batch.cache and (few := _load_few_entries(batch)) is not None:
+        batch.cache[key] = [entry for entry in few if entry.kind in kinds]
     if key not in batch.cache:
         of_project = Entry.objects.filter(project=batch.project)
         batch.cache[key] = list(_read_entries(of_project, kinds))
     entries: list[ProjectEntry] = batch.cache[key]
     return entries
+
+
+def _load_few_entries(batch: RebuildBatch) -> list[ProjectEntry] | None:
+    """Return the entries of all kinds of a project that has few; None if each table reads its own.
+
+    Each table reads its own also where one entry cannot be read: the others can be compared.
+    """
+    if batch.sessions:  # of many batches, each with few tables
+        return None
+    if "few" not in batch.cache:
+        of_project = Entry.objects.filter(project=batch.project)
+        batch.cache["few"] = None
+        with suppress(ValueError, LookupError, TypeError):
+            entries = list(islice(_read_entries(of_project), _FEW + 1))
+            batch.cache["few"] = entries if len(entries) <= _FEW else None
+    few: list[ProjectEntry] | None = batch.cache["few"]
+    return few
 
 
 def match_clock(stored: int | None, entry: ProjectEntry) -> int:
@@ -99,15 +120,17 @@ def is_archive(batch: RebuildBatch) -> bool:
 
 
 def _read_entries(
-    entries: "QuerySet[Entry]", kinds: Sequence[str], bodies_at_once: int = _BODIES_AT_ONCE
+    entries: "QuerySet[Entry]",
+    kinds: Sequence[str] | None = None,
+    bodies_at_once: int = _BODIES_AT_ONCE,
 ) -> Iterator[ProjectEntry]:
-    """Yield the entries of this installation: a bundle may hold any kind in any lane.
+    """Yield the entries (of these kinds) of this installation: a bundle may hold any in any lane.
 
     Entries that lack facts which earlier ones have are left out, and named by short_entries.py.
     """
     forms = FullForms()
-    own = entries.filter(IS_OF_A_RARE_KIND, kind__in=kinds, lane="system", source=SYSTEM_SOURCE)
-    rows = own.order_by("position")
+    own = entries.filter(IS_OF_A_RARE_KIND, lane="system", source=SYSTEM_SOURCE)
+    rows = (own if kinds is None else own.filter(kind__in=kinds)).order_by("position")
     names = (
         "position",
         "project",

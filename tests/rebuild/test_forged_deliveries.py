@@ -38,9 +38,10 @@ EVENT: Final = "hooks_codehostevent"
 MATCH: Final = "hooks_eventmatch"
 
 
-def list_named() -> set[tuple[str, str, str]]:
-    """Return what the check names: (difference, table, column)."""
-    return {(row["difference"], row["table"], row.get("column", "")) for row in list_differences()}
+def list_named(*tables: str) -> set[tuple[str, str, str]]:
+    """Return what the check (of some tables) names: (difference, table, column)."""
+    rows = list_differences(tables=tables)
+    return {(row["difference"], row["table"], row.get("column", "")) for row in rows}
 
 
 def read_rows() -> list[list[dict[str, Any]]]:
@@ -221,7 +222,7 @@ def test_a_status_is_one_that_entries_allow(bot: CodeHost, monkeypatch: pytest.M
             finding = event.finding_position or (1 if status == "outside" else None)
             values = {"status": f"'{status}'", "finding_position": str(finding or "NULL")}
             forge((_update(EVENT, event.id, values),))
-            named = list_named()
+            named = list_named(EVENT)
             assert (("changed", EVENT, "status") in named) is (status not in allowed), (
                 name,
                 status,

@@ -1,6 +1,6 @@
 """A story of agents, people and the clock: the check finds nothing, whatever happened."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -21,11 +21,13 @@ from tests.sessions.team_helpers import one_team
 pytestmark = pytest.mark.django_db
 
 
-def list_differences(project: UUID | None = None) -> list[dict[str, Any]]:
-    """What the check names."""
+def list_differences(
+    project: UUID | None = None, tables: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Return what the check (of some tables) names."""
     return [
         checking.difference_to_json(difference, with_texts=True)
-        for result in checking.check_batches(project)
+        for result in checking.check_batches(project, tables=tables)
         for difference in result.differences
     ]
 
