@@ -46,14 +46,16 @@ def invite_person(project: Project, username: str, role: str, *, actor: str) -> 
         )
     password = people.generate_password()
     if user is None:
-        user = people.create_user(project, username, password, actor=actor)
+        user = people.create_user(project, username, password, actor=actor, is_invited=True)
+        stored = user.password
     elif _is_unused(user):
-        people.give_first_password(project, user, password, actor=actor)
-    else:
-        make_password(password)  # as slow as the other branches, to hide whether the name is taken
+        people.give_first_password(user, password, actor=actor)
+        stored = user.password
+    else:  # as slow as the other branches, and recorded as they are: it hides if the name is taken
+        stored = make_password(password)
     invitation = Invitation(project=project, user=user, role=role, invited_by=actor)
     # The entry comes first: guards refuse a role without one (account_guards.py).
-    _record(invitation, "admin.member_invited", actor)
+    _record(invitation, "admin.member_invited", actor, password=people.digest_password(stored))
     invitation.save(force_insert=True)
     return password
 
@@ -136,7 +138,7 @@ def _lock_invitation(invitation: UUID, user: User) -> Invitation:
     return stored
 
 
-def _record(invitation: Invitation, kind: str, actor: str) -> None:
+def _record(invitation: Invitation, kind: str, actor: str, **facts: str) -> None:
     # No pseudonym: until they join, the project knows only the name that it entered. The digest
     # is another one in each invitation.
     account = digest_invited_account(invitation.id, invitation.user_id)
@@ -145,6 +147,6 @@ def _record(invitation: Invitation, kind: str, actor: str) -> None:
         kind,
         actor=actor,
         subject=invitation.id,
-        facts={"role": invitation.role, "account": account},
+        facts={"role": invitation.role, "account": account, **facts},
         words={"username": invitation.user.get_username(), "role": invitation.role},
     )

@@ -196,9 +196,25 @@ def reset_member_password(membership: Membership, by: User, *, actor: str) -> st
     ensure_pseudonym(user)
     user.set_password(password)
     user.save(update_fields=["password"])
-    _record_given_password(user, actor)
-    _record(membership, "admin.password_reset", actor, {"person": ensure_pseudonym(user)})
+    _record_password(membership.project_id, user, "admin.password_reset", actor)
+    _store_giver(user, actor)
     return password
+
+
+@transaction.atomic(savepoint=False)
+def set_password_on_server(username: str, password: str) -> None:
+    """Set the password of an account for the operator of the machine. Its owner must replace it.
+
+    Recorded in every project of the person. Raises ChangeRefused for an unknown account, and for
+    that of an erased person.
+    """
+    user = _lock_account(username)
+    if username == ensure_pseudonym(user):
+        raise ChangeRefused(f"{username} was erased. Invite the person under a new name.")
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    _record_in_projects(user, "admin.password_reset", SYSTEM_SOURCE)
+    _store_giver(user, SYSTEM_SOURCE)
 
 
 @transaction.atomic(savepoint=False)
@@ -214,18 +230,13 @@ def change_own_password(user: User, password: str) -> None:
 
 @transaction.atomic(savepoint=False)
 def rehash_password(user: User, password: str) -> None:
-    """Rehash the password that `user` just entered; who set it stays unchanged."""
-    is_own = has_own_password(user)
-    user.set_password(password)
-    if is_own:
+    """Rehash the password that `user` just entered, if it is their own.
+
+    One that somebody else set is replaced before it allows anything.
+    """
+    if has_own_password(user):
+        user.set_password(password)
         _store_own_password(user, "admin.password_rehashed")
-    else:
-        given = list(
-            Person.objects.filter(user=user).values("password_given_by", "password_given_at")
-        )
-        user.save(update_fields=["password"])
-        for values in given:
-            Person.objects.filter(user=user).update(**values)
 
 
 def has_own_password(user: User) -> bool:
@@ -290,11 +301,11 @@ def save_person_settings(user: User, **settings: Any) -> None:
 
 
 @transaction.atomic(savepoint=False)
-def give_first_password(project: Project, user: User, password: str, *, actor: str) -> None:
-    """Give an unused account another first password."""
+def give_first_password(user: User, password: str, *, actor: str) -> None:
+    """Give an unused account another first password, which the entry of its invitation records."""
     user.set_password(password)
     user.save(update_fields=["password"])
-    _record_given_password(user, actor, project if actor == SYSTEM_SOURCE else None)
+    _store_giver(user, actor)
 
 
 OWN_PASSWORD_KINDS: Final = (
@@ -305,19 +316,10 @@ OWN_PASSWORD_KINDS: Final = (
 
 
 def _store_own_password(user: User, kind: str) -> None:
-    """Store the password set on `user` as their own; keep who set the last one.
-
-    Recorded in every project of the person. Without one, it is recorded in the first project that
-    is no archive, by Gatebook and without their name: its members do not know the person.
-    """
+    """Store the password set on `user` as their own; keep who set the last one."""
     person = Person.objects.get(user=user)
     user.save(update_fields=["password"])
-    projects = list(Membership.objects.filter(user=user).values_list("project", flat=True))
-    for project in sorted(projects):
-        _record_own_password(project, user, kind, person.pseudonym)
-    if not projects:
-        first = load_oldest_project()
-        _record_own_password(first, user, kind, SYSTEM_SOURCE, is_named=False)
+    _record_in_projects(user, kind, person.pseudonym)
     Person.objects.filter(user=user).update(
         password_is_own=True,
         password_given_by=person.password_given_by,
@@ -325,10 +327,23 @@ def _store_own_password(user: User, kind: str) -> None:
     )
 
 
-def _record_own_password(
+def _record_in_projects(user: User, kind: str, actor: str) -> None:
+    """Record a password in every project of the person.
+
+    Without one, it is recorded in the first project that is no archive, by Gatebook and without
+    their name: its members do not know the person.
+    """
+    projects = list(Membership.objects.filter(user=user).values_list("project", flat=True))
+    for project in sorted(projects):
+        _record_password(project, user, kind, actor)
+    if not projects:
+        _record_password(load_oldest_project(), user, kind, SYSTEM_SOURCE, is_named=False)
+
+
+def _record_password(
     project: UUID, user: User, kind: str, actor: str, *, is_named: bool = True
 ) -> None:
-    """Record that the password now stored for `user` is their own.
+    """Record the password that is now stored for `user`; `kind` says whether it is their own.
 
     The entry comes first: a guard lets the mark be set for no other password (account_guards.py).
     The guard and `manage.py rebuild` find the person by the pseudonym in the facts; the body names
@@ -362,15 +377,10 @@ def digest_password(encoded: str) -> str:
     return entries.keyed_digest("password", encoded)
 
 
-def _record_given_password(user: User, actor: str, own_in: Project | None = None) -> None:
-    """Record that `actor` set the password of `user`, and so knows it.
-
-    With a project, the operator of the machine gave it, and it counts as the owner's.
-    """
-    if own_in is not None:
-        _record_own_password(own_in.id, user, "admin.password_given", actor)
+def _store_giver(user: User, actor: str, *, counts_as_own: bool = False) -> None:
+    """Store that `actor` set the password of `user`, and so knows it."""
     Person.objects.filter(user=user).update(
-        password_is_own=own_in is not None,
+        password_is_own=counts_as_own,
         password_given_by=actor,
         password_given_at=timezone.now(),
     )
@@ -378,12 +388,19 @@ def _record_given_password(user: User, actor: str, own_in: Project | None = None
 
 @transaction.atomic(savepoint=False)
 def create_user(
-    project: Project, username: str, password: str | None, *, actor: str, must_replace: bool = False
+    project: Project,
+    username: str,
+    password: str | None,
+    *,
+    actor: str,
+    must_replace: bool = False,
+    is_invited: bool = False,
 ) -> User:
     """Create an account that belongs to no project yet. Raises ChangeRefused.
 
-    A password that a command on the server gave counts as the owner's unless `must_replace`;
-    `project` is where this is recorded.
+    A password that a command on the server gave counts as the owner's unless `must_replace`. The
+    password is recorded in `project`; that of an account that `is_invited` is in the entry of its
+    invitation, which does not tell whether the account is new.
     """
     user = User(username=username)
     try:
@@ -396,8 +413,11 @@ def create_user(
     user.set_password(password)
     user.save()
     ensure_pseudonym(user)
-    counts_as_own = actor == SYSTEM_SOURCE and not must_replace
-    _record_given_password(user, actor, project if counts_as_own else None)
+    counts_as_own = actor == SYSTEM_SOURCE and not must_replace and not is_invited
+    if not is_invited:
+        kind = "admin.password_given" if counts_as_own else "admin.password_reset"
+        _record_password(project.id, user, kind, actor)
+    _store_giver(user, actor, counts_as_own=counts_as_own)
     return user
 
 

@@ -87,6 +87,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- apps -----------------------------------------------------------------------------------------
 INSTALLED_APPS = [
+    "accounts.apps.AccountsConfig",  # before Django's accounts, whose `changepassword` it replaces
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -100,7 +101,6 @@ INSTALLED_APPS = [
     "db.apps.DbConfig",
     "journal.apps.JournalConfig",
     "web.apps.WebConfig",
-    "accounts.apps.AccountsConfig",
     "sessions.apps.SessionsConfig",
     "ledger.apps.LedgerConfig",
     "approvals.apps.ApprovalsConfig",

@@ -80,7 +80,7 @@ def _load_few_entries(batch: RebuildBatch) -> list[ProjectEntry] | None:
     if batch.sessions:  # of many batches, each with few tables
         return None
     if "few" not in batch.cache:
-        of_project = Entry.objects.filter(project=batch.project)
+        of_project = Entry.objects.filter(project__in=[batch.project])
         batch.cache["few"] = None
         with suppress(ValueError, LookupError, TypeError):
             entries = list(islice(_read_entries(of_project), _FEW + 1))

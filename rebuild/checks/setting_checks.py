@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from django.contrib.auth.hashers import is_password_usable
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from accounts import people
+from accounts import invitations, people
 from accounts.models import Person
 from hooks.code_hosts import agent_identities, sources
 from hooks.models import AgentIdentity, CodeHostSource
@@ -174,6 +175,16 @@ def _fold_limits(batch: RebuildBatch) -> Iterator[FoldedRow]:
             yield FoldedRow((agent, name), values, entry.position)
 
 
+class _Invited(NamedTuple):
+    """The entry of an invitation, which may have given the account its first password."""
+
+    position: int
+    invitation: UUID
+    account: str  # keyed digest
+    actor: str
+    received_us: int
+
+
 @dataclass(slots=True)
 class _PeopleEntries:
     """What entries say about accounts and passwords, by pseudonym."""
@@ -183,6 +194,10 @@ class _PeopleEntries:
     # By digest: the last entry, and its time.
     passwords: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     salts: set[tuple[str, str]] = field(default_factory=set)  # of entries without a digest
+    # The digest in the last entry of any password, None where it has none, and that entry.
+    last_passwords: dict[str, tuple[str | None, int]] = field(default_factory=dict)
+    # By digest of the password: the invitation that gave it.
+    invited: dict[str, _Invited] = field(default_factory=dict)
     named: set[str] = field(default_factory=set)  # their own password is in an entry
     added: dict[str, int] = field(default_factory=dict)  # the first admin.member_added
     added_last: dict[str, int] = field(default_factory=dict)  # the last one
@@ -212,7 +227,9 @@ class _PeopleEntries:
         elif kind == "admin.password_reset":
             self.reset[person] = position
             self.given[person] = actor, received_us
+            self.last_passwords[person] = facts.get("password"), position
         elif facts.get("salt"):
+            self.last_passwords[person] = facts.get("password"), position
             if "password" in facts:
                 self.passwords[person, facts["password"]] = position, received_us
             else:
@@ -229,6 +246,39 @@ class _PeopleEntries:
             if people.digest_account(pseudonym, user) == digest:
                 return pseudonym
         return None
+
+    def find_invitation(self, user: int, password: str) -> _Invited | None:
+        """Return the invitation that gave `user` this stored password, if one did."""
+        invited = self.invited.get(people.digest_password(password))
+        if invited is None:
+            return None
+        digest = invitations.digest_invited_account(invited.invitation, user)
+        return invited if digest == invited.account else None
+
+    def is_password_recorded(self, person: str | None, user: int, password: str) -> bool:
+        """Return True if the stored password is the one of the last entry about it.
+
+        It may be that of a later invitation, which gives a password to an unused account only. An
+        account without such entries is from `createsuperuser` or an earlier version.
+        """
+        last, position = self.last_passwords.get(person or "", (None, 0))
+        if not is_password_usable(password) or last == people.digest_password(password):
+            return True
+        invited = self.find_invitation(user, password)
+        return last is None if invited is None else invited.position > position
+
+    def find_given(
+        self, person: str | None, user: int, password: str
+    ) -> tuple[str, int, bool] | None:
+        """Return who else last gave a password, when, and if it is the stored one."""
+        last, position = self.last_passwords.get(person or "", (None, 0))
+        invited = self.find_invitation(user, password)
+        if invited is not None and invited.position > position:
+            return invited.actor, invited.received_us, True
+        if person is None or person not in self.given:
+            return None
+        is_reset = position == self.reset[person] and last == people.digest_password(password)
+        return (*self.given[person], is_reset)
 
     def is_password_earlier(self, person: str, salt: str, joined_us: int) -> bool:
         """Return True if a version that recorded less may have seen this own password set.
@@ -282,8 +332,9 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "pseudonym": right or "(unknown)",
             "password_is_own": is_own is not False and position > 0,
         }
-        if person in of_people.given:
-            by, at = _find_giver(of_people.given[person], given_by, given_at, own_us)
+        given = of_people.find_given(person, user, password)
+        if given is not None:
+            by, at = _find_giver(given, given_by, given_at, own_us)
             values |= {"password_given_by": by, "password_given_at": at}
         named_at = position or of_people.accounts.get(person, ("", 0))[1]
         yield FoldedRow((user,), values, named_at, unknown)
@@ -297,48 +348,52 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
 
 
 def _find_giver(
-    reset: tuple[str, int], stored_by: str, stored_at: datetime | None, own_us: int | None
+    given: tuple[str, int, bool], stored_by: str, stored_at: datetime | None, own_us: int | None
 ) -> tuple[str, datetime]:
-    """Return who else gave a password, and when: by the last reset, or later without an entry.
+    """Return who else gave a password, and when: by the last entry, or later by an invitation.
 
-    A command on the server records nothing, and neither does a new first password of an unused
-    account. The present password, if it is in an entry as the person's own (`own_us`), is not from
-    after that entry.
+    The invitation that gave a password which was replaced since is not known from its entry. The
+    present password, if it is in an entry as the person's own (`own_us`), is not from after that
+    entry.
     """
-    by, reset_us = reset
-    recorded = by, _EPOCH + timedelta(microseconds=reset_us)
+    by, given_us, is_present = given
+    recorded = by, _EPOCH + timedelta(microseconds=given_us)
     if stored_at is None:
         return recorded
     stored_us = (stored_at - _EPOCH) // timedelta(microseconds=1)
-    if abs(stored_us - reset_us) <= _MOMENT_US:
+    if abs(stored_us - given_us) <= _MOMENT_US:
         return by, stored_at
-    is_later = stored_us > reset_us and (own_us is None or stored_us <= own_us + _MOMENT_US)
-    return (stored_by, stored_at) if is_later else recorded
+    is_later = stored_us > given_us and (own_us is None or stored_us <= own_us + _MOMENT_US)
+    return (stored_by, stored_at) if is_later and not is_present else recorded
 
 
 def _fold_accounts(batch: RebuildBatch) -> Iterator[FoldedRow]:
-    """Yield the username of each account that an entry added to a project, and if it is active.
+    """Yield the username of each account that entries speak of, and if it is active.
 
-    No account is ever deleted: that of an erased person keeps its pseudonym. Before a person joins
-    a project only the entries that close and open the account speak of it.
+    A password that is not the one of the last entry about it was replaced in the database. No
+    account is ever deleted: that of an erased person keeps its pseudonym.
     """
     of_people = _load_people_entries(batch)
     stored_people: set[str | None] = set()
     texts = Body.objects.filter(entry__in=of_people.added_last.values())
     bodies = dict(texts.values_list("entry", "text"))
-    for user, stored in User.objects.values_list("pk", "person__pseudonym").iterator(2_000):
+    rows = User.objects.values_list("pk", "person__pseudonym", "password")
+    for user, stored, password in rows.iterator(2_000):
         person = of_people.find_pseudonym(user, stored)
         stored_people.add(person)
         added = of_people.added_last.get(person or "", 0)
         is_active, stated_at = of_people.active.get(person or "", (None, 0))
-        if not added and not stated_at:
+        _digest, given_at = of_people.last_passwords.get(person or "", (None, 0))
+        if not added and not stated_at and not given_at:
             continue
         body = parse_body(bodies.get(added, ""))
         unknown = {} if "username" in body else {"username": ERASED if added else _NOT_JOINED}
         if is_active is None:
             unknown["is_active"] = EARLIER_VERSION
         values = {"id": user, "username": body.get("username"), "is_active": is_active}
-        yield FoldedRow((user,), values, max(added, stated_at), unknown)
+        is_recorded = of_people.is_password_recorded(person, user, password)
+        faults: dict[str, Fault] = {} if is_recorded else {"password": "altered"}
+        yield FoldedRow((user,), values, max(added, stated_at, given_at), unknown, faults)
     for person in of_people.accounts.keys() - stored_people:
         yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
 
@@ -354,6 +409,7 @@ def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
     if "people" not in batch.cache:
         kinds = (
             "admin.member_added",
+            "admin.member_invited",
             "admin.password_reset",
             *people.ACCOUNT_KINDS,
             *people.OWN_PASSWORD_KINDS,
@@ -363,12 +419,18 @@ def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
             IS_OF_A_RARE_KIND, kind__in=kinds, lane="system", source=SYSTEM_SOURCE
         )
         of_people, forms = _PeopleEntries(), FullForms()
-        names = ("position", "received_us", "kind", "actor", "facts")
+        names = ("position", "received_us", "kind", "actor", "subject", "facts")
         columns = rows.order_by("position").values_list(*names)
-        for position, received_us, kind, actor, text in columns.iterator(2_000):
+        for position, received_us, kind, actor, subject, text in columns.iterator(2_000):
             facts = read_entry_facts(position, text)
-            if "person" in facts and not forms.find_lacking_fact(position, kind, facts):
+            if forms.find_lacking_fact(position, kind, facts):
+                continue
+            if "person" in facts:
                 of_people.add(position, received_us, kind, actor, facts)
+            elif "password" in facts and subject is not None:
+                of_people.invited[facts["password"]] = _Invited(
+                    position, subject, facts["account"], actor, received_us
+                )
         batch.cache["people"] = of_people
     loaded: _PeopleEntries = batch.cache["people"]
     return loaded

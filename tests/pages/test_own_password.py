@@ -1,5 +1,6 @@
 """A password set by another person must be replaced, and proves nothing until then."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +9,7 @@ from uuid import UUID
 import pytest
 from django.contrib.auth.hashers import check_password
 from django.contrib.auth.models import User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import Error, connection, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, reverse
@@ -157,6 +158,11 @@ def test_a_password_set_by_a_command_must_be_replaced(
 ) -> None:
     monkeypatch.setattr("getpass.getpass", lambda *_, **__: "typed-at-a-terminal-9")
     call_command("changepassword", "reviewer")
+    user = User.objects.get(username="reviewer")
+    entry = Entry.objects.get(kind="admin.password_reset")
+    assert (entry.project, entry.actor) == (organization.project.id, "gatebook")
+    assert json.loads(entry.facts)["password"] == people.digest_password(user.password)
+    assert "reviewer" in Body.objects.get(entry=entry).text
     client = sign_in("reviewer", "typed-at-a-terminal-9")
     assert client.get("/sessions/")["Location"] == "/settings/password/"
     assert (
@@ -165,6 +171,29 @@ def test_a_password_set_by_a_command_must_be_replaced(
     )
     assert change(client, "typed-at-a-terminal-9", NEW).status_code == 302
     assert client.get("/sessions/").status_code == 200
+
+
+def test_a_password_that_is_refused_at_a_terminal_changes_nothing(
+    organization: Organization, monkeypatch: Any
+) -> None:
+    erased = User.objects.create(username="gone")
+    erased.username = people.ensure_pseudonym(erased)
+    erased.save()
+    before = list(User.objects.order_by("pk").values_list("password"))
+    for name, typed, words in (
+        ("nobody", ["typed-at-a-terminal-9"] * 2, "no person 'nobody'"),
+        ("reviewer", ["typed-at-a-terminal-9", "other"], "The passwords differ"),
+        ("reviewer", ["short", "short"], "too short"),
+    ):
+        answers = iter(typed)
+        monkeypatch.setattr("getpass.getpass", lambda *_, answers=answers, **__: next(answers))
+        with pytest.raises(CommandError, match=words):
+            call_command("changepassword", name)
+    monkeypatch.setattr("getpass.getpass", lambda *_, **__: "typed-at-a-terminal-9")
+    with pytest.raises(CommandError, match="was erased"), transaction.atomic():
+        call_command("changepassword", erased.username)
+    assert list(User.objects.order_by("pk").values_list("password")) == before
+    assert not Entry.objects.filter(kind="admin.password_reset").exists()
 
 
 def test_a_password_changed_in_a_console_must_be_replaced(organization: Organization) -> None:
@@ -188,7 +217,8 @@ def test_a_rehash_at_sign_in_keeps_a_password_owned(
     sign_in("operator", shown)
     for name, own, password in (("viewer", True, PASSWORD), ("operator", False, shown)):
         user = User.objects.get(username=name)
-        assert user.password.startswith("pbkdf2_"), name
+        # That of another is replaced before it allows anything.
+        assert user.password.startswith("pbkdf2_") is own, name
         assert check_password(password, user.password)
         assert people.has_own_password(user) is own
     giver = people.load_password_giver(User.objects.get(username="operator"))

@@ -41,7 +41,9 @@ def test_the_new_password_is_shown_once_and_every_sign_in_with_the_old_one_ends(
     assert not user.check_password(PASSWORD)
     entry = Entry.objects.get(kind="admin.password_reset")
     assert entry.actor == people.ensure_pseudonym(organization.members["administrator"].user)
-    assert json.loads(entry.facts) == {"person": people.ensure_pseudonym(user)}
+    facts = json.loads(entry.facts)
+    assert facts["person"] == people.ensure_pseudonym(user)
+    assert facts["password"] == people.digest_password(user.password)
     assert shown[1] not in Body.objects.get(entry=entry).text
 
 

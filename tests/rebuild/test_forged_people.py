@@ -189,13 +189,51 @@ def test_who_gave_a_password_is_compared_with_its_reset(inbox: InboxScenario) ->
         after = Person.objects.get(user=member.user, password_given_by=giver).password_given_at
         assert after is not None
         assert abs(after - given_at) < timedelta(minutes=1)
-    # A command on the server gives a password too, and writes no entry.
-    member.user.set_password("orbit-lantern-slate-44")
-    member.user.save()
-    Person.objects.filter(user=member.user).update(
-        password_given_at=timezone.now() + timedelta(minutes=2)
-    )
+    # A command on the server gives a password too.
+    people.set_password_on_server("dora", "orbit-lantern-slate-44")
     assert list_differences() == []
+    forge((f"UPDATE accounts_person SET password_given_by = '{giver}'",))
+    assert ("accounts_person", "password_given_by") in {
+        (row["table"], row["column"]) for row in list_differences()
+    }
+
+
+def test_a_password_that_was_replaced_in_the_database_is_named(inbox: InboxScenario) -> None:
+    member, administrator = inbox.person("dora"), inbox.user("administrator")
+    giver = people.ensure_pseudonym(administrator)
+    User.objects.create(username="taken", last_login=timezone.now())
+    for name in ("invited", "unused", "taken"):
+        invitations.invite_person(inbox.project, name, "viewer", actor=giver)
+    user = User.objects.get(username="unused")
+    invitation = Invitation.objects.get(user=user).pk
+    invitations.cancel_invitation(inbox.project, invitation, actor=giver)
+    invitations.invite_person(inbox.project, "unused", "viewer", actor=giver)  # another first one
+    replaced = User.objects.get(username="invited").password
+    assert list_differences() == []
+
+    def list_named() -> set[tuple[str, str, int]]:
+        return {
+            (row["difference"], row["column"], row["key"]["id"])
+            for row in list_differences(tables=("auth_user",))
+        }
+
+    people.reset_member_password(member, administrator, actor=giver)
+    for name in ("dora", "administrator"):
+        forged = User.objects.get(username=name)
+        for password in ("md5$salt$0", replaced):  # also a hash that entries give another account
+            forge((f"UPDATE auth_user SET password = '{password}' WHERE id = {forged.pk}",))
+            assert list_named() == {("altered", "password", forged.pk)}, (name, password)
+            forge((f"UPDATE auth_user SET password = '{forged.password}' WHERE id = {forged.pk}",))
+        assert list_named() == set()
+    # An earlier password of the person is one that was replaced, too.
+    people.set_password_on_server("invited", "orbit-lantern-slate-44")
+    assert list_named() == set()
+    user = User.objects.get(username="invited")
+    forge((f"UPDATE auth_user SET password = '{replaced}' WHERE id = {user.pk}",))
+    assert list_named() == {("altered", "password", user.pk)}
+    assert run("--check", "--table", "auth_user")[0] == 1
+    people.set_password_on_server("invited", "orbit-lantern-slate-45")  # as the operator is advised
+    assert list_named() == set()
 
 
 def test_an_invitation_stays_with_its_account(inbox: InboxScenario) -> None:
