@@ -5,7 +5,7 @@ row are compared in Python (erasure/word_match.py). The preview and the erasure 
 so that one counts what the other erases.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -43,6 +43,7 @@ from investigation.fulltext import store
 from investigation.fulltext.sql import TOKEN_DIGITS, WordsField
 from investigation.fulltext.tokenizer import tokenize
 from journal.models import Entry
+from ledger.models import Effect, UsedNamePlan
 
 WINDOW_ROWS: Final = 5_000
 # Entries about erasures themselves: they hold a reason and counts, and prove what was erased.
@@ -186,6 +187,10 @@ def _read_matches(table: TextTable, subject: Subject, rows: "QuerySet[Model]") -
         more.append("entry__kind")
     casts = {f"{name}_text": Cast(name, TextField()) for name in names if _needs_cast(table, name)}
     matched = rows.annotate(**casts).filter(condition)
+    if table.label in _HELD_SESSIONS and subject.held_sessions:
+        is_of_held = _HELD_SESSIONS[table.label](subject.held_sessions)
+        matched = matched.annotate(**{_IS_OF_HELD: Exists(is_of_held)})
+        more.append(_IS_OF_HELD)
     fields = dict.fromkeys(["pk", *names, *more, *casts])
     matches = []
     for values in matched.values(*fields):
@@ -193,6 +198,35 @@ def _read_matches(table: TextTable, subject: Subject, rows: "QuerySet[Model]") -
         if match is not None:
             matches.append(match)
     return matches
+
+
+def _select_held_effects(sessions: frozenset[UUID]) -> "QuerySet[Effect]":
+    return Effect.objects.filter(
+        project=OuterRef("project"), opened_position=OuterRef("position"), session__in=sessions
+    )
+
+
+def _select_held_commands(sessions: frozenset[UUID]) -> "QuerySet[Entry]":
+    return Entry.objects.filter(
+        project=OuterRef("project"),
+        source=OuterRef("source"),
+        event_id=OuterRef("key"),
+        session__in=sessions,
+    )
+
+
+def _select_held_plans(sessions: frozenset[UUID]) -> "QuerySet[UsedNamePlan]":
+    held = Entry.objects.filter(position=OuterRef("position"), session__in=sessions)
+    return UsedNamePlan.objects.filter(Exists(held), name=OuterRef("pk"))
+
+
+# Tables without a column of the session: what a row has if it is of a held one.
+_HELD_SESSIONS: Final[dict[str, Callable[[frozenset[UUID]], "QuerySet[Any]"]]] = {
+    "api.StoredResponse": _select_held_commands,
+    "investigation.EffectText": _select_held_effects,
+    "ledger.UsedName": _select_held_plans,
+}
+_IS_OF_HELD: Final = "is_of_held_session"
 
 
 def _needs_cast(table: TextTable, name: str) -> bool:
@@ -315,7 +349,7 @@ def _matches_column(
     if treatment is Treatment.LOGIN:
         return _matches_login(subject, str(value))
     if treatment is Treatment.WORDS:
-        return _matches_tokens(subject, str(values.get(f"{name}_text", value)))
+        return _matches_tokens(subject.words, str(values.get(f"{name}_text", value)))
     if treatment in (Treatment.BODY, Treatment.JSON_TEXT) or name == "facts":
         value = parse_json_text(str(value))
     if table.label in _NAMING_TABLES and subject.username:
@@ -365,11 +399,10 @@ def _matches_login(subject: Subject, data: str) -> bool:
     return matches_value(content, subject.matches_text)
 
 
-def _matches_tokens(subject: Subject, stored: str) -> bool:
+def _matches_tokens(sought: Sequence[str], stored: str) -> bool:
+    """Return True if stored words contain all parts of a sought one, in any order."""
     present = {part.strip("'")[TOKEN_DIGITS:] for part in stored.split()}
-    return any(
-        parts and present.issuperset(parts) for parts in (tokenize(word) for word in subject.words)
-    )
+    return any(parts and present.issuperset(parts) for parts in (tokenize(word) for word in sought))
 
 
 def is_erased_value(value: Any) -> bool:
@@ -382,8 +415,12 @@ def is_erased_value(value: Any) -> bool:
 def _is_held(table: TextTable, subject: Subject, values: Mapping[str, Any]) -> bool:
     if table.session and _as_uuid(values[table.session]) in subject.held_sessions:
         return True
+    if values.get(_IS_OF_HELD):
+        return True
     held = subject.held_words
     if held is None:
         return False
+    if Treatment.WORDS in table.columns.values():
+        return any(_matches_tokens(held.words, str(values[f"{n}_text"])) for n in table.erasable)
     texts = (parse_json_text(str(values[n])) if n == "text" else values[n] for n in table.erasable)
     return any(matches_value(text, held.matches_text) for text in texts)

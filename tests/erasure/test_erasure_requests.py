@@ -17,6 +17,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from accounts.models import Membership, Project
 from accounts.people import ensure_pseudonym
+from api.models import StoredResponse
 from db.errors import ChangeRefused
 from db.triggers import suspend_triggers
 from erasure import (
@@ -29,8 +30,11 @@ from erasure import (
 from erasure.models import ErasureRequest, LegalHold
 from erasure.recorded_holds import HoldNotRecorded
 from erasure.word_match import digest_word
+from investigation.fulltext.tokenizer import tokenize
+from investigation.models import EffectText
 from journal import entries
 from journal.models import Body, Entry
+from ledger.models import Effect, UsedName, UsedNamePlan
 from notifications.models import NotificationChannel
 from rebuild import checking
 from sessions.models import Message, ObservedFact, Session
@@ -152,6 +156,50 @@ def test_a_hold_wins_until_it_is_released(office: Office) -> None:
         erasure_requests.release_legal_hold(holds[0].pk, office.world.project, office.second)
     office.erase(ADDRESS)
     assert [has_body(position) for position in (held, about_case)] == [False, False]
+
+
+def test_a_hold_keeps_what_is_found_and_answered_from_a_held_text(office: Office) -> None:
+    """Else a search would say that nothing is there, while the text stays."""
+    project, words = office.world.project, f"{ADDRESS} case-4711"
+    kept = [office.world.write(Session) for _ in range(2)]
+    sessions = [*kept, office.world.write(Session)]
+    for number, session in enumerate(sessions):
+        text = words if session is kept[1] else ADDRESS
+        effect = office.world.write(Effect, session=session)
+        position = append_body(
+            office, text, session.id, kind="effect.planned", effect=effect.id, event_id=f"c{number}"
+        )
+        stored = " ".join(f"0000{part}" for part in tokenize(text))
+        EffectText.objects.create(
+            position=effect.opened_position, project=project, words=f" {stored} "
+        )
+        StoredResponse.objects.create(
+            project=project.id,
+            source="deploy-7",
+            key=f"c{number}",
+            status=201,
+            body=f'{{"to":"{text}"}}',
+            created_us=1,
+        )
+        name = office.world.write(UsedName, project=project, name=f"{number}.{text}")
+        UsedNamePlan.objects.create(name=name, position=position)
+    for words_of_hold, session in (([], kept[0]), (["case-4711"], None)):
+        erasure_requests.set_legal_hold(
+            office.first, project, reason="case 12", words=words_of_hold, session=session
+        )
+    row = office.erase(ADDRESS)
+    of_search = row.erased_counts["search"]
+    assert (of_search["rows"], of_search["held"]) == (2, 4)
+    assert row.erased_counts["answers"] == {"rows": 1, "held": 2, "kept": 0}
+    left = Effect.objects.filter(session__in=kept).values_list("opened_position", flat=True)
+    assert set(EffectText.objects.values_list("position", flat=True)) == set(left)
+    assert set(StoredResponse.objects.values_list("key", flat=True)) == {"c0", "c1"}
+    assert {name[:1] for name in UsedName.objects.values_list("name", flat=True)} == {"0", "1"}
+    for hold in LegalHold.objects.all():
+        erasure_requests.release_legal_hold(hold.pk, project, office.second)
+    office.erase(ADDRESS)
+    for model in (EffectText, StoredResponse, UsedName):
+        assert not model._base_manager.exists(), model
 
 
 def test_a_preview_that_the_owner_lowered_is_not_confirmed(office: Office) -> None:
