@@ -253,16 +253,16 @@ def load_permission_use(
     evaluation = policy_evaluation.reevaluate_policy(
         origin, row, command, plan, always=is_exempted or same_call
     )
-    is_asking = evaluation is not None and evaluation.is_asking
+    requires_approval = evaluation is not None and evaluation.requires_approval
     is_valid, exemption = False, None
     if is_exempted:
         used = UUID(hex=row.permission_ref)
         is_valid = exemptions.is_exemption_valid(used, origin.received_us)
-        if is_valid and evaluation is not None and is_asking:
+        if is_valid and evaluation is not None and requires_approval:
             only = used if is_reuse else None
             exemption = _find_exemption(origin, row, evaluation, only)
     severity = None
-    if gate is not None and is_asking:
+    if gate is not None and requires_approval:
         severity = policy_evaluation.compute_current_severity(gate, row, plan)
     return PermissionUse(
         plan, denied_gate, gate, digest, approvals, severity, evaluation, is_valid, exemption

@@ -52,7 +52,7 @@ class PlanContext:
 class PermissionContext:
     """What decides the permission of a plan that is not refused."""
 
-    asks_permission: bool
+    requests_permission: bool
     received_us: int
     payload: PlanPayload  # for a repeated plan with the repository of the accepted target
     gate_id: UUID  # of the gate to open, if people must approve
@@ -185,20 +185,25 @@ def load_permission_context(
     is decided for the agent that plans now, by the current rules and ref patterns.
     """
     command, effect = context.command, context.effect
-    asks_permission, row = effect.asks_permission, effect.row
+    requests_permission, row = effect.requests_permission, effect.row
     target, columns = plan.values, {}
-    if row is not None and effect.is_repeated and asks_permission:
+    if row is not None and effect.is_repeated and requests_permission:
         target, repository = policy_evaluation.load_current_target(row)
         payload = replace(payload, repository=repository)
         names = ("ref_class", "ref_patterns_version")
         columns = {"agent_id": origin.agent} | {name: target[name] for name in names}
     evaluation, denied_gate, exemption = None, None, None
-    if command.policy is not None and (asks_permission or not effect.is_repeated):
+    if command.policy is not None and (requests_permission or not effect.is_repeated):
         evaluation = policy_evaluation.evaluate_plan(command.policy, origin, plan, target, payload)
-    if command.has_session_denial and asks_permission:
+    if command.has_session_denial and requests_permission:
         action = (plan.session, origin.agent, plan.tool, plan.intent_digest)
         denied_gate = gates.find_session_denial(*action, target)
-    if evaluation is not None and evaluation.is_asking and asks_permission and denied_gate is None:
+    if (
+        evaluation is not None
+        and evaluation.requires_approval
+        and requests_permission
+        and denied_gate is None
+    ):
         exemption = exemptions.find_exemption(
             origin.project,
             evaluation.policy_input,
@@ -210,7 +215,7 @@ def load_permission_context(
             evaluation.decision.suspension,
         )
     return PermissionContext(
-        asks_permission,
+        requests_permission,
         origin.received_us,
         payload,
         new_uuid7(),
@@ -229,13 +234,13 @@ def decide_plan(context: PermissionContext) -> PlanDecision:
     """
     evaluation = context.evaluation
     columns = {**context.columns, **(evaluation.columns if evaluation is not None else {})}
-    if not context.asks_permission:
+    if not context.requests_permission:
         return PlanDecision(columns)
     if context.denied_gate is not None:
         return PlanDecision(columns, Grant("denied", "ruling", context.denied_gate.hex))
     if evaluation is None or evaluation.policy.mode == "observe":
         return PlanDecision(columns, Grant("granted", "observe"))
-    if not evaluation.is_asking:
+    if not evaluation.requires_approval:
         is_allowed = evaluation.decision.outcome == "allow"
         return PlanDecision(columns, Grant("granted" if is_allowed else "denied", "policy"))
     exemption = context.exemption

@@ -69,7 +69,7 @@ class PlannedEffect:
     id: UUID
     row: EffectRow | None = None
     is_undecided: bool = True  # permission for its next attempt was not even requested yet
-    asks_permission: bool = True  # this plan requests permission, if it may be recorded
+    requests_permission: bool = True  # this plan requests permission, if it may be recorded
     open_effect: UUID | None = None  # the effect to settle first
 
     @property

@@ -215,15 +215,15 @@ def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
 
 def apply_items(
     call: Call,
-    created: Sequence[BatchItem],
+    items: Sequence[BatchItem],
     references: References,
     context: SenderContext,
 ) -> Mapping[UUID, EffectRow]:
     """Apply new items to the rows of their sessions; return the rows of their effects."""
-    _touch_sessions(created, references, context)
-    _apply_tasks(created)
-    rows = _apply_effects(call, created)
-    for item in created:
+    _touch_sessions(items, references, context)
+    _apply_tasks(items)
+    rows = _apply_effects(call, items)
+    for item in items:
         if isinstance(item.fields, core.ArtifactFields):
             artifacts.apply_artifact_fact(
                 item.origin, item.session, item.effect, item.field_values, item.position
@@ -237,18 +237,16 @@ def apply_items(
             item.position,
             item.field_values,
         )
-        for item in created
+        for item in items
         if item.envelope.kind in sessions.SESSION_FACT_KINDS
     ]
     sessions.apply_session_facts(session_facts, _drop_keys(references))
     working_state.apply_working_state(
-        [item for item in created if item.envelope.kind in working_state.WORKING_STATE_KINDS]
+        [item for item in items if item.envelope.kind in working_state.WORKING_STATE_KINDS]
     )
-    for session in sorted(
-        {item.session for item in created if item.envelope.kind in _CONTROL_KINDS}
-    ):
+    for session in sorted({item.session for item in items if item.envelope.kind in _CONTROL_KINDS}):
         detectors.check_session_controls(session, call.received_us)
-    for item in created:
+    for item in items:
         if isinstance(item.fields, core.ReportedEnd):
             cancel.cancel_gates_of_session(item.session, call.received_us)
             leases.release_session_leases(item.session, call.received_us)

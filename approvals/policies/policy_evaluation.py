@@ -81,7 +81,7 @@ class PolicyEvaluation(NamedTuple):
     decision: PolicyDecision
 
     @property
-    def is_asking(self) -> bool:
+    def requires_approval(self) -> bool:
         """True if people must approve and the policy is enforced."""
         return self.policy.mode == "enforce" and self.decision.outcome == "ask"
 

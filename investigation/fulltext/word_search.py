@@ -71,14 +71,14 @@ def has_all_terms(words: frozenset[str], terms: Iterable[SearchTerm]) -> bool:
 class WordMatches:
     """The condition on ledger.Effect for a set of words, and facts about its matches.
 
-    `q` is the condition. `falls` are disjoint conditions whose union is `q`, each matching older
+    `q` is the condition. `by_age` are disjoint conditions whose union is `q`, each matching older
     effects than the one before: for the newest matches, use them in order. `named` is the number of
     matches or, if `more`, the number of newest ones that the index listed; None if only the ledger
     can count them. `progress` is the index's position.
     """
 
     q: Q
-    falls: tuple[Q, ...]
+    by_age: tuple[Q, ...]
     named: int | None = None
     more: bool = False
     progress: IndexProgress | None = None
@@ -151,8 +151,8 @@ def find_words(
         if listed is stored_positions
         else [position for position in listed if position >= complete_from]
     )
-    falls = (*_newest_first(project, newest_listed), older)
-    return WordMatches(q, falls, named, more=True, progress=progress)
+    by_age = (*_newest_first(project, newest_listed), older)
+    return WordMatches(q, by_age, named, more=True, progress=progress)
 
 
 def _newest_first(project: UUID, listed: list[int]) -> Iterator[Q]:

@@ -90,7 +90,7 @@ def rebuild_matches(
     known_to = load_known_position(cut)
     if entity.name not in FIND_CHANGED:
         return PastState(cut, known_to)  # Journal entries never change.
-    if not all(part.is_told for part in parts):
+    if not all(part.works_as_of for part in parts):
         context.notes.append("Conditions on related rows use their current values.")
     try:
         again = _rebuild_changed_since(entity, context.project.id, cut)

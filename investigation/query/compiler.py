@@ -410,13 +410,13 @@ def _compile_text_words(
     if matches.progress is not None:
         context.goes_by(matches.progress)
     if entity.name == "effect":
-        words, falls = tuple(terms), matches.falls
+        words, by_age = tuple(terms), matches.by_age
         return RowTest(
             matches.q,
             None,
             indexed=True,
             words=words,
-            falls=falls,
+            by_age=by_age,
             named=matches.named,
             more=matches.more,
         )
@@ -446,7 +446,7 @@ def _compile_scope(scope: Scope, entity: Entity, context: CompileContext) -> Row
     if scope.quantifier == "all":
         test = negate(test)
     past_condition = context.as_of(inner.name, test) if context.as_of is not None else None
-    lasts = past_condition is not None and test.is_told
+    lasts = past_condition is not None and test.works_as_of
     # Only the project's rows: an effect named in a report may belong to another project.
     scoped_rows = inner.select_project_rows(context.project).filter(
         test.q if past_condition is None else past_condition

@@ -63,7 +63,7 @@ class CompiledQuery:
     def slow(self) -> bool:
         """Return True if rows are many and no index serves any of the conditions."""
         conditions = self.entity.many and self.query.condition is not None
-        return conditions and not any(part.indexed or part.walled for part in self.parts)
+        return conditions and not any(part.indexed or part.in_project for part in self.parts)
 
     @property
     def text(self) -> str:
@@ -136,7 +136,7 @@ def compile_parsed_query(
         parts.append(
             compiler.compile_words(word_nodes, context, (between[0], min(ends, default=None)))
         )
-    elif not repeated and not any(part.walled for part in parts):
+    elif not repeated and not any(part.in_project for part in parts):
         between = _position_range(project, since_us, until_us)
     if query.grouping is not None:
         grouping.check_grouping(query.grouping, entity)
@@ -309,8 +309,8 @@ def page_stages(compiled: CompiledQuery, lowest: int = 0) -> "list[list[QuerySet
     """
     rows = _limit_positions(_project_rows(compiled), compiled)
     rows = rows.filter(opened_position__gte=lowest) if lowest else rows
-    falling = next((part for part in compiled.parts if part.falls), None)
-    other_parts = [part for part in compiled.parts if part is not falling]
+    aged = next((part for part in compiled.parts if part.by_age), None)
+    other_parts = [part for part in compiled.parts if part is not aged]
     alternatives = [part.arms or (part.q,) for part in other_parts]
     count = 1
     for choices in alternatives:
@@ -321,9 +321,7 @@ def page_stages(compiled: CompiledQuery, lowest: int = 0) -> "list[list[QuerySet
         if is_single_query
         else [rows.filter(*chosen) for chosen in product(*alternatives)]
     )
-    by_stage = (
-        [[arm.filter(q) for arm in disjoint] for q in falling.falls] if falling else [disjoint]
-    )
+    by_stage = [[arm.filter(q) for arm in disjoint] for q in aged.by_age] if aged else [disjoint]
     if compiled.past is None or not compiled.past.rebuilt_rows:
         return by_stage
     # Changed rows may have any position.
@@ -428,12 +426,12 @@ def newest_position(compiled: CompiledQuery) -> int:
 def _project_rows(compiled: CompiledQuery) -> "QuerySet[Any]":
     # A test that is limited to the project by itself gets no project condition: SQLite would then
     # scan the project.
-    walled = any(part.walled for part in compiled.parts) and (
+    in_project = any(part.in_project for part in compiled.parts) and (
         compiled.past is None or not compiled.past.rebuilt_rows
     )
     rows = (
         compiled.entity.select_all_rows()
-        if walled
+        if in_project
         else compiled.entity.select_project_rows(compiled.context.project)
     )
     return (
@@ -449,7 +447,7 @@ def _limit_positions(rows: "QuerySet[Any]", compiled: CompiledQuery) -> "QuerySe
     The range starts after the last entry that arrived too early and ends before the first that
     arrived too late.
     """
-    if any(part.walled for part in compiled.parts):
+    if any(part.in_project for part in compiled.parts):
         return rows
     last_before, first_after = compiled.between
     if last_before is not None:

@@ -118,7 +118,7 @@ DRAFT: Final = GateDraft(GATE, POLICY, "push", REQUIREMENT)
             id="a repeated plan",
         ),
         pytest.param(
-            context("ask", asks_permission=False), policy_outcome("ask"), None, None, None,
+            context("ask", requests_permission=False), policy_outcome("ask"), None, None, None,
             id="another effect of the intent comes first",
         ),
     ],
@@ -146,7 +146,7 @@ def stored(intent: str = "v1:1", **fields: Any) -> EffectRow:
 ENDED: Final = CommandContext(None, session_ended=True)
 RUNNING: Final = CommandContext(None)
 NEW: Final = PlannedEffect(EFFECT)
-DECIDED: Final = PlannedEffect(EFFECT, stored(), is_undecided=False, asks_permission=False)
+DECIDED: Final = PlannedEffect(EFFECT, stored(), is_undecided=False, requests_permission=False)
 OTHER_INTENT: Final = PlannedEffect(EFFECT, stored("v1:2"))
 PAUSE: Final = CircuitOpen("git.push", 5, NOW + 30 * S, NOW)
 STALE: Final = StaleEpoch(1, 2)

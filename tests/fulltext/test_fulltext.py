@@ -136,15 +136,15 @@ def test_both_databases_return_what_plain_python_finds(
                     set(organization.project.effects.filter(question).values_list("id", flat=True))
                     == answer
                 )
-            falling = [
+            aged = [
                 list(
                     organization.project.effects.filter(condition)
                     .order_by("-opened_position")
                     .values_list("opened_position", "id")
                 )
-                for condition in holding.falls
+                for condition in holding.by_age
             ]
-            listed = [row for rows in falling for row in rows]
+            listed = [row for rows in aged for row in rows]
             assert listed == sorted(listed, reverse=True)
             assert {row[1] for row in listed} == expected
             if holding.named is not None:  # None if another project's id has the same ending

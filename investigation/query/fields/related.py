@@ -56,7 +56,7 @@ class RelatedRows(Field):
                 )
             ids += context.names[name_key]
         q = Q(pk__in=ids) if ids else NO_ROWS
-        return RowTest(q, lambda row: row.pk in ids, indexed=True, walled=bool(ids))
+        return RowTest(q, lambda row: row.pk in ids, indexed=True, in_project=bool(ids))
 
 
 def load_chain(project: Project, text: str) -> tuple[list[UUID], str]:

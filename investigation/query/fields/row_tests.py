@@ -57,11 +57,11 @@ class RowTest:
     `q` is the database condition. `holds` is the same for one row, or None if only the database can
     evaluate it.
     `arms` are disjoint conditions whose union is `q`; each can be served by an index. `indexed` is
-    True if one index finds few rows; `walled` if rows of other projects cannot match.
+    True if one index finds few rows; `in_project` if rows of other projects cannot match.
     `lasts` is True if the test reads only rows that never change, up to the position of the
     context; its result is then permanent. `of` gives the operator (any, all, not) and tests that
     this test is composed of, if only the database can evaluate some of them.
-    `words` are full-text terms of an effect. `falls` are disjoint like arms, and all rows of each
+    `words` are full-text terms of an effect. `by_age` are disjoint like arms, and all rows of each
     are older than those of the one before.
     `named` is the number of matching rows, or at least so many if `more`; None if they were not
     counted.
@@ -71,11 +71,11 @@ class RowTest:
     holds: Callable[[Any], bool] | None = None
     arms: tuple[Q, ...] = ()
     indexed: bool = False
-    walled: bool = False
+    in_project: bool = False
     lasts: bool = False
     of: "tuple[str, tuple[RowTest, ...]] | None" = None
     words: tuple[Words, ...] = ()
-    falls: tuple[Q, ...] = ()
+    by_age: tuple[Q, ...] = ()
     named: int | None = None
     more: bool = False
 
@@ -89,7 +89,7 @@ class RowTest:
         )
 
     @property
-    def is_told(self) -> bool:
+    def works_as_of(self) -> bool:
         """Return True if the test can be evaluated as of a past moment."""
         return all(leaf.holds is not None or leaf.lasts or bool(leaf.words) for leaf in self.leaves)
 
@@ -121,16 +121,18 @@ def intersect_tests(tests: Iterable[RowTest]) -> RowTest:
     for test in test_list:
         q &= test.q
     row_tests = [test.holds for test in test_list]
-    walled = any(test.walled for test in test_list)
+    in_project = any(test.in_project for test in test_list)
     indexed = any(test.indexed for test in test_list)
     if any(row_test is None for row_test in row_tests):
         lasts = all(test.lasts for test in test_list)
-        return RowTest(q, indexed=indexed, walled=walled, lasts=lasts, of=("all", tuple(test_list)))
+        return RowTest(
+            q, indexed=indexed, in_project=in_project, lasts=lasts, of=("all", tuple(test_list))
+        )
 
     def holds(row: Any) -> bool:
         return all(row_test(row) for row_test in row_tests if row_test is not None)
 
-    return RowTest(q, holds, indexed=indexed, walled=walled)
+    return RowTest(q, holds, indexed=indexed, in_project=in_project)
 
 
 def negate(test: RowTest) -> RowTest:

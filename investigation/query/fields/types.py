@@ -551,7 +551,7 @@ class Handle(Field):
     find: "Callable[[Project, str], UUID | None] | None" = None
     called: str = ""
     nullable: bool = False
-    walled: bool = False
+    in_project: bool = False
 
     kind: ClassVar[str] = "handle"
 
@@ -586,7 +586,7 @@ class Handle(Field):
             q,
             lambda row: getattr(row, path) in ids,
             indexed=indexed,
-            walled=self.walled and bool(ids),
+            in_project=self.in_project and bool(ids),
         )
 
 
@@ -662,7 +662,7 @@ class MultiValue(Field):
             return None
         row_test = intersect_tests([inner, *([self.only] if self.only is not None else [])])
         condition = context.as_of(self.entity, row_test)
-        if condition is None or not row_test.is_told:
+        if condition is None or not row_test.works_as_of:
             return None
         all_related = self.rows(context.project).model._default_manager.filter(
             condition, project=context.project

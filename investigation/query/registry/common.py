@@ -122,7 +122,7 @@ def session_field(index: str, *, nullable: bool = False, path: str = "session_id
         find=find_session_id,
         called="a session",
         index=index,
-        walled=True,
+        in_project=True,
         nullable=nullable,
     )
 

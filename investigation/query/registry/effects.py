@@ -299,7 +299,7 @@ EFFECT: Final = Entity(
             find=find_effect_id,
             called="an effect",
             index="primary key",
-            walled=True,
+            in_project=True,
             aliases=("effect",),
         ),
         RelatedRows(

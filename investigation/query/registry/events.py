@@ -102,7 +102,7 @@ EVENT: Final = Entity(
             called="an effect",
             index="entry_by_effect",
             nullable=True,
-            walled=True,
+            in_project=True,
         ),
         Number("position", "Position", path="position", nullable=False, index="primary key"),
         Number("attempt", "Attempt", path="attempt"),

@@ -143,7 +143,7 @@ GATE: Final = Entity(
             find=find_effect_id,
             called="an effect",
             index="effect",
-            walled=True,
+            in_project=True,
         ),
         Handle(
             "id",
@@ -153,7 +153,7 @@ GATE: Final = Entity(
             find=find_gate_id,
             called="a gate",
             index="primary key",
-            walled=True,
+            in_project=True,
             aliases=("gate",),
         ),
         Text("intent", "Intent digest", "what the permission covers", path="intent_digest"),

@@ -143,7 +143,7 @@ SESSION: Final = Entity(
             find=find_session_id,
             called="a session",
             index="primary key",
-            walled=True,
+            in_project=True,
             aliases=("session",),
         ),
         Handle(
