@@ -71,7 +71,7 @@ def test_an_account_in_the_place_of_an_administrator_is_named(inbox: InboxScenar
     # The account is in no entry as a whole: what else differs is restored, and this is named again.
     forge(("UPDATE accounts_membership SET role = 'viewer' WHERE role = 'administrator'",))
     code, text = run()
-    assert (code, "cannot be restored" in text) == (1, True), text
+    assert (code, "journal cannot restore" in text) == (1, True), text
     assert "lost: accounts_person" in text
     assert "altered: accounts_membership" in text
     assert name_differences() == named

@@ -157,17 +157,19 @@ class Command(BaseCommand):
             self.stdout.write(f"{checked}: this run found no difference in what it checked.")
         elif written is None:
             self.stdout.write(
-                f"{checked}: {state.count:,} differences. Verify the journal, then run"
+                f"{checked}; differences: {state.count:,}. Verify the journal, then run"
                 " `manage.py rebuild` to restore the rows."
             )
         else:
             self.stdout.write(
-                f"{checked}: {state.count:,} differences; {sum(written.values()):,} rows restored."
+                f"{checked}; differences: {state.count:,}; rows restored:"
+                f" {sum(written.values()):,}."
             )
         if state.not_restored:
             self.stdout.write(
-                f"{state.not_restored:,} differences cannot be restored from this journal: restore"
-                " a backup, or import the bundle into an archive of its own."
+                f"Differences that this journal cannot restore: {state.not_restored:,}. Restore a"
+                " backup, or import the bundle into an archive of its own. For a password, set"
+                " another with `manage.py changepassword`."
             )
         if earlier := _describe_earlier_run(state):
             self.stdout.write(
