@@ -3,7 +3,7 @@
 Sessions are those that the journal or the table has, because either may lack one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +18,7 @@ from journal.summaries import parse_body
 from ledger.fold import effect_state
 from ledger.models import Effect
 from rebuild.registry import RebuildBatch, Unit
+from rebuild.unreadable_entries import READING_ERRORS
 from sessions.models import Session
 
 MAX_BATCH_ENTRIES: Final = 10_000  # entries of the sessions of a batch; one session may have more
@@ -171,6 +172,7 @@ def _list_sessions(after: UUID | None) -> Iterator[tuple[UUID, UUID, int]]:
 
     The first part has no lower bound: no id, not even that of zeros, is left out.
     """
+    archives = set(Project.objects.filter(archive=True).values_list("id", flat=True))
     while True:
         counts = {
             raw_sql.read_uuid(session): int(count)
@@ -187,7 +189,7 @@ def _list_sessions(after: UUID | None) -> Iterator[tuple[UUID, UUID, int]]:
         last = min(ends, default=max(chain(counts, stored)))
         listed = [session for session in sorted({*counts, *stored}) if session <= last]
         for session in listed:
-            project = _find_project(session, stored.get(session))
+            project = _find_project(session, stored.get(session), archives)
             yield session, project, counts.get(session, 0)
         after = last
 
@@ -204,18 +206,19 @@ def _read_project(stored: Any) -> UUID | None:
     """Return the project of a session; None where it cannot be read."""
     try:
         return raw_sql.read_uuid(stored)
-    except (ValueError, AttributeError):
+    except READING_ERRORS:
         return None
 
 
-def _find_project(session: UUID, stored: UUID | None) -> Any:
+def _find_project(session: UUID, stored: UUID | None, archives: Collection[Any]) -> Any:
     """Return the project of a session's first entry.
 
-    The rows of samples are not compared, so both the entry and the row must name the sample.
+    The rows of samples are not compared, and those of archives only with their import. So both the
+    entry and the row must name the sample or the archive.
     """
     entries = Entry.objects.filter(session=session).order_by("position")
     first = entries.values_list("project", flat=True).first()
     if not isinstance(first, UUID):  # a text that is no UUID decides nothing
         return stored
-    is_moved = stored is not None and first.int in SAMPLE_IDS
+    is_moved = stored is not None and (first.int in SAMPLE_IDS or first in archives)
     return stored if is_moved else first

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
-from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
@@ -29,7 +28,7 @@ from rebuild.row_comparison import NOT_RESTORED, RowDifference, TableComparison,
 from rebuild.short_entries import find_short_entries
 from rebuild.snapshots import read_one_snapshot
 from rebuild.stored_values import find_unreadable_values, read_leniently
-from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
+from rebuild.unreadable_entries import READING_ERRORS, UnreadableEntry, read_entry_facts
 
 REBUILT: Final = "integrity.rebuilt"
 MAX_NAMED_ROWS: Final = 500  # differences in the body of one entry
@@ -134,7 +133,7 @@ def _split_readable(batch: RebuildBatch) -> Iterator[RebuildBatch]:
     """Yield the parts of a batch; all of it where the entries that part it cannot be read."""
     try:
         parts = list(batches.split_batch(batch))
-    except _UNREADABLE:
+    except READING_ERRORS:
         parts = [batch]
     yield from parts
 
@@ -209,24 +208,12 @@ def _check_batch(
             with read_one_snapshot():
                 comparisons = compare_batch(batch.copy_unread(), checks)
         yield _summarize(unit, batch, comparisons)
-    except _UNREADABLE:
+    except READING_ERRORS:
         if len(batch.sessions) > 1:
             for session in batch.sessions:
                 yield from _check_batch(unit, RebuildBatch(batch.project, (session,)), checks)
             return
         yield _check_each(unit, batch, checks)
-
-
-# What a fold raises for facts, and for values of rows, that no version of Gatebook wrote.
-_UNREADABLE: Final = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    ObjectDoesNotExist,
-    ValidationError,
-)
 
 
 def _check_each(unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]) -> BatchResult:
@@ -236,7 +223,7 @@ def _check_each(unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]) -> 
         try:
             with read_one_snapshot():
                 comparisons += compare_batch(batch.copy_unread(), [check])
-        except _UNREADABLE as error:
+        except READING_ERRORS as error:
             errors[check.table] = error
     result = _summarize(unit, batch, comparisons)
     unreadable = list(_describe_unreadable(batch, errors, all_fail=not comparisons))
@@ -325,7 +312,7 @@ def restore_rows(differing: DifferingBatches, tables: Sequence[str] = ()) -> Cou
 def _can_compare(batch: RebuildBatch, check: RowCheck) -> bool:
     try:
         compare_batch(batch.copy_unread(), [check])
-    except _UNREADABLE:
+    except READING_ERRORS:
         return False
     return True
 
@@ -334,7 +321,7 @@ def _restore_batch(batch: RebuildBatch, checks: Sequence[RowCheck]) -> Counter[s
     """Restore the rows of a batch; return how many by table."""
     try:
         comparisons = compare_batch(batch.copy_unread(), checks)
-    except _UNREADABLE:  # some tables of it were named, and are left as they are
+    except READING_ERRORS:  # some tables of it were named, and are left as they are
         checks = [check for check in checks if _can_compare(batch, check)]
         comparisons = compare_batch(batch.copy_unread(), checks)
     if not any(comparison.changes for comparison in comparisons):

@@ -16,7 +16,7 @@ from journal.models import Body, Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild.registry import RebuildBatch
 from rebuild.short_entries import FullForms
-from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
+from rebuild.unreadable_entries import READING_ERRORS, UnreadableEntry
 
 EARLIER_VERSION: Final = "the entry is of a version that did not record it"
 ERASED: Final = "the body of its entry is erased"
@@ -82,7 +82,7 @@ def _load_few_entries(batch: RebuildBatch) -> list[ProjectEntry] | None:
     if "few" not in batch.cache:
         of_project = Entry.objects.filter(project__in=[batch.project])
         batch.cache["few"] = None
-        with suppress(ValueError, LookupError, TypeError):
+        with suppress(*READING_ERRORS):
             entries = list(islice(_read_entries(of_project), _FEW + 1))
             batch.cache["few"] = entries if len(entries) <= _FEW else None
     few: list[ProjectEntry] | None = batch.cache["few"]
@@ -155,8 +155,9 @@ def _read_entries(
             fits = compute_commitment(salt, text) == bytes(commitment or b"")
             body = orjson.loads(text) if fits and text else None
             columns = dict(zip(names, row, strict=True))
-            columns["facts"] = read_entry_facts(columns["position"], columns["facts"])
-            if forms.find_lacking_fact(columns["position"], columns["kind"], columns["facts"]):
+            shown = columns["position"], columns["kind"], columns["facts"]
+            facts = columns["facts"] = forms.read_full_facts(*shown)
+            if facts is None:
                 continue
             for name in _IDS:
                 if not isinstance(columns[name], UUID | None):

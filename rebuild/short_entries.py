@@ -12,14 +12,27 @@ from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild.row_comparison import RowDifference
-from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
+from rebuild.unreadable_entries import EntryFacts, UnreadableEntry, read_entry_facts
 
 _PASSWORD: Final = ("person", "account", "salt", "password")
+# What every entry of a kind has, of every version: a text.
+ALWAYS_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "admin.account_closed": ("person", "account"),
+    "admin.account_opened": ("person", "account"),
+    "admin.member_added": ("person", "role"),
+    "admin.member_changed": ("person", "role"),
+    "admin.member_removed": ("person",),
+    "admin.password_changed": ("person",),
+    "admin.password_given": ("person",),
+    "admin.password_rehashed": ("person",),
+    "admin.password_reset": ("person",),
+}
 # What every entry of a kind has that this version writes, and not that of every earlier one.
 FULL_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "admin.agent_changed": ("owner",),
     "admin.agent_created": ("owner",),
     "admin.agent_team_changed": ("team",),
+    "admin.bundle_imported": ("row_digests",),
     "admin.channel_added": ("target", "at_us"),
     "admin.channel_removed": ("removed_at_us",),
     "admin.identity_added": ("identity",),
@@ -31,12 +44,18 @@ FULL_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "admin.password_rehashed": _PASSWORD,
     "admin.password_reset": _PASSWORD,
     "admin.project_created": ("redacts", "name"),
+    "admin.project_renamed": ("name",),
     "admin.repository_changed": ("repository", "production", "protected"),
     "admin.source_added": ("created_at_us",),
     "admin.token_issued": ("digest",),
     "erasure.hold_set": ("words",),
     "erasure.requested": ("project", "terms"),
 }
+
+
+# Many checks read them: one that is no JSON is named once, and the checks go on without it.
+_NAMED_KINDS: Final = frozenset({*ALWAYS_FACTS, "admin.bundle_imported"})
+_NULLABLE: Final = (("erasure.requested", "project"),)
 
 
 class FullForms:
@@ -47,10 +66,28 @@ class FullForms:
 
     def find_lacking_fact(self, position: int, kind: str, facts: Mapping[str, Any]) -> str:
         """Return a fact that an entry lacks and an earlier one of its kind has; empty if none."""
+        for name in ALWAYS_FACTS.get(kind, ()):
+            if not isinstance(facts.get(name), str):
+                return name
         for name in FULL_FACTS.get(kind, ()):
+            is_null = name in facts and facts[name] is None and (kind, name) not in _NULLABLE
+            # A digest or a name of a person is a text in every version.
+            is_other = name in _PASSWORD and not isinstance(facts.get(name, ""), str)
+            if is_null or is_other:
+                return name
             if name not in facts and self._find_first(kind, name) < position:
                 return name
         return ""
+
+    def read_full_facts(self, position: int, kind: str, text: str) -> EntryFacts | None:
+        """Return the facts of an entry, None where this module names it. Raises UnreadableEntry."""
+        try:
+            facts = read_entry_facts(position, text)
+        except UnreadableEntry:
+            if kind in _NAMED_KINDS:
+                return None
+            raise
+        return None if self.find_lacking_fact(position, kind, facts) else facts
 
     def _find_first(self, kind: str, name: str) -> int:
         if (kind, name) not in self._first:
@@ -63,17 +100,20 @@ class FullForms:
 def find_short_entries(project: UUID | None) -> Iterator[RowDifference]:
     """Yield each entry (of one project) that lacks a fact which earlier ones of its kind have."""
     forms = FullForms()
-    rows = _select_own_entries().filter(kind__in=list(FULL_FACTS))
+    rows = _select_own_entries().filter(kind__in=[*{**FULL_FACTS, **ALWAYS_FACTS}])
     if project is not None:
         rows = rows.filter(project=project)
     columns = rows.order_by("position").values_list("position", "project", "kind", "facts")
     for position, of_project, kind, text in columns.iterator(2_000):
         try:
             name = forms.find_lacking_fact(position, kind, read_entry_facts(position, text))
-        except UnreadableEntry:  # named by the check of what it is about
-            continue
+        except UnreadableEntry as error:
+            if kind not in _NAMED_KINDS:  # named by the check of what it is about
+                continue
+            name, words = "facts", error.words
+        else:
+            words = f"its facts lack {name}, which other entries of the kind {kind} have"
         if name:
-            words = f"its facts lack {name}, which earlier entries of the kind {kind} have"
             yield RowDifference(
                 *("unreadable", "journal_entry", of_project, None),
                 *({"position": position}, position, "facts", words),

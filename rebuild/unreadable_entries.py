@@ -1,8 +1,22 @@
 """Entries of a form that no version of Gatebook writes: the error that names them by position."""
 
-from typing import Any
+from typing import Any, Final
 
 import orjson
+from django.core.exceptions import ObjectDoesNotExist, ValidationError
+
+# What a fold raises for facts, and for values of rows, that no version of Gatebook wrote. SQLite
+# stores any number in place of bytes, and Python makes so many bytes of it.
+READING_ERRORS: Final = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    ObjectDoesNotExist,
+    ValidationError,
+)
 
 
 class UnreadableEntry(KeyError):

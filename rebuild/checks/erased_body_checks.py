@@ -77,7 +77,9 @@ def _fold_recorded(
         expired_by, unknown = None, dict[str, str]()
         if entry.kind == "retention.expired":
             expired_by = entry.position
-            positions = entries.read_positions(entry.facts["positions"])
+            named = entries.read_positions(entry.facts["positions"])
+            # An expiry names earlier bodies; a forged one could name more than there are.
+            positions = [(max(a, 1), min(b, entry.position - 1)) for a, b in named]
             reason = _describe_expiry(entry, sets, unknown)
         elif "entry" in entry.facts:  # absent: of a whole request
             positions = [(entry.facts["entry"], entry.facts["entry"])]

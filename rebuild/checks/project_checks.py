@@ -32,8 +32,8 @@ def _fold_projects(_batch: RebuildBatch) -> Iterator[FoldedRow]:
                 values["redacts"] = bool(facts["redacts"])
             else:  # early versions let the operator switch it off
                 row.unknown["redacts"] = EARLIER_VERSION
-        elif key not in rows:
-            continue
+        elif key not in rows or (entry.body is not None and "name" not in entry.body):
+            continue  # of a project that was not created, or of no form that Gatebook writes
         rows[key].position = entry.position
         _read_name(rows[key], entry, names.get(key))
     yield from rows.values()

@@ -1,8 +1,10 @@
 """Checks of settings that decide: notifications, events, accounts, own passwords."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -22,6 +24,7 @@ from monitoring.models import StuckLimit
 from monitoring.stuck import rule_limits
 from notifications import channels
 from notifications.models import NotificationChannel
+from rebuild.past_voters import MEMBER_KINDS
 from rebuild.project_journal import (
     EARLIER_VERSION,
     ERASED,
@@ -31,7 +34,6 @@ from rebuild.project_journal import (
 from rebuild.project_names import read_user
 from rebuild.registry import Fault, FoldedRow, RebuildBatch, RowCheck, register_row_check
 from rebuild.short_entries import FullForms
-from rebuild.unreadable_entries import read_entry_facts
 
 _NOT_A_REFERENCE: Final = "a number of the table, to which nothing refers"
 _CHANNELS: Final = ("admin.channel_added", "admin.channel_changed", "admin.channel_removed")
@@ -39,6 +41,7 @@ _SOURCES: Final = ("admin.source_added", "admin.source_rotated", "admin.source_c
 _IDENTITIES: Final = ("admin.identity_added", "admin.identity_removed")
 _NOT_JOINED: Final = "no entry added the account to a project"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PSEUDONYM: Final = re.compile("p_[0-9a-f]{16}")
 _MOMENT_US: Final = 60_000_000  # at most between a row's clock and that of its entry
 
 
@@ -191,8 +194,7 @@ class _PeopleEntries:
 
     # The digest of the account, and the first entry that has it.
     accounts: dict[str, tuple[str, int]] = field(default_factory=dict)
-    # By digest: the last entry, and its time.
-    passwords: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    passwords: dict[tuple[str, str], int] = field(default_factory=dict)  # the last entry, by digest
     salts: set[tuple[str, str]] = field(default_factory=set)  # of entries without a digest
     # The digest in the last entry of any password, None where it has none, and that entry.
     last_passwords: dict[str, tuple[str | None, int]] = field(default_factory=dict)
@@ -201,6 +203,9 @@ class _PeopleEntries:
     named: set[str] = field(default_factory=set)  # their own password is in an entry
     added: dict[str, int] = field(default_factory=dict)  # the first admin.member_added
     added_last: dict[str, int] = field(default_factory=dict)  # the last one
+    # The entries whose bodies have the user name: of memberships, and of invitations by their id.
+    naming: dict[str, list[int]] = field(default_factory=dict)
+    inviting: dict[str, int] = field(default_factory=dict)
     reset: dict[str, int] = field(default_factory=dict)  # the last admin.password_reset
     # Whether the account is active, and the last entry that says so.
     active: dict[str, tuple[bool, int]] = field(default_factory=dict)
@@ -221,6 +226,9 @@ class _PeopleEntries:
             self.active[person] = kind == "admin.account_opened", position
         elif "active" in facts:
             self.active[person] = bool(facts["active"]), position
+        if kind in MEMBER_KINDS:
+            invited = self.inviting.get(facts.get("invitation", ""))
+            self.naming.setdefault(person, []).extend(filter(None, (position, invited)))
         if kind == "admin.member_added":
             self.added.setdefault(person, position)
             self.added_last[person] = position
@@ -229,9 +237,11 @@ class _PeopleEntries:
             self.given[person] = actor, received_us
             self.last_passwords[person] = facts.get("password"), position
         elif facts.get("salt"):
+            if kind == "admin.password_given":
+                self.given[person] = actor, received_us
             self.last_passwords[person] = facts.get("password"), position
             if "password" in facts:
-                self.passwords[person, facts["password"]] = position, received_us
+                self.passwords[person, facts["password"]] = position
             else:
                 self.salts.add((person, facts["salt"]))
             self.named.add(person)
@@ -262,7 +272,9 @@ class _PeopleEntries:
         account without such entries is from `createsuperuser` or an earlier version.
         """
         last, position = self.last_passwords.get(person or "", (None, 0))
-        if not is_password_usable(password) or last == people.digest_password(password):
+        if not is_password_usable(password):  # of an erased person, whose account is closed
+            return last is None or self.is_closed(person)
+        if last == people.digest_password(password):
             return True
         invited = self.find_invitation(user, password)
         return last is None if invited is None else invited.position > position
@@ -270,15 +282,33 @@ class _PeopleEntries:
     def find_given(
         self, person: str | None, user: int, password: str
     ) -> tuple[str, int, bool] | None:
-        """Return who else last gave a password, when, and if it is the stored one."""
+        """Return who else last gave a password, when, and if it is the stored one.
+
+        The operator's at `manage.py setup` counts too, and there is nobody where entries name the
+        person and no giver. None: an earlier version may have recorded less.
+        """
         last, position = self.last_passwords.get(person or "", (None, 0))
         invited = self.find_invitation(user, password)
         if invited is not None and invited.position > position:
             return invited.actor, invited.received_us, True
         if person is None or person not in self.given:
-            return None
-        is_reset = position == self.reset[person] and last == people.digest_password(password)
-        return (*self.given[person], is_reset)
+            return ("", 0, False) if person in self.named else None
+        is_present = position == self.reset.get(person) and last == people.digest_password(password)
+        return (*self.given[person], is_present)
+
+    def is_closed(self, person: str | None) -> bool:
+        """Return True if the last entry about the account of a person closed it."""
+        is_active, _position = self.active.get(person or "", (True, 0))
+        return not is_active
+
+    def was_invited_by(self, user: int, actor: str, at_us: int) -> bool:
+        """Return True if an invitation of an account by this person is of about this moment."""
+        return any(
+            invited.actor == actor
+            and abs(invited.received_us - at_us) <= _MOMENT_US
+            and invitations.digest_invited_account(invited.invitation, user) == invited.account
+            for invited in self.invited.values()
+        )
 
     def is_password_earlier(self, person: str, salt: str, joined_us: int) -> bool:
         """Return True if a version that recorded less may have seen this own password set.
@@ -321,11 +351,15 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
         if right is not None:
             stored_people.add(right)
         person = right or stored
-        position, own_us = of_people.passwords.get(
-            (person, people.digest_password(password)), (0, None)
-        )
+        position = of_people.passwords.get((person, people.digest_password(password)), 0)
         salt, joined_us = people.read_password_salt(password), int(joined.timestamp() * 1_000_000)
-        if is_own and not position and of_people.is_password_earlier(person, salt, joined_us):
+        is_invited = of_people.find_invitation(user, password) is not None
+        if (
+            is_own
+            and not position
+            and not is_invited
+            and of_people.is_password_earlier(person, salt, joined_us)
+        ):
             unknown["password_is_own"] = EARLIER_VERSION
         values = {
             "user_id": user,
@@ -333,11 +367,14 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
             "password_is_own": is_own is not False and position > 0,
         }
         given = of_people.find_given(person, user, password)
-        if given is not None:
-            by, at = _find_giver(given, given_by, given_at, own_us)
+        if given is not None and not of_people.is_closed(person):
+            by, at = _find_giver(of_people, user, given, given_by, given_at)
             values |= {"password_given_by": by, "password_given_at": at}
+        # Another form would attribute acts to an agent, or to Gatebook.
+        is_pseudonym = person is None or _PSEUDONYM.fullmatch(person) is not None
+        faults: dict[str, Fault] = {} if is_pseudonym else {"pseudonym": "altered"}
         named_at = position or of_people.accounts.get(person, ("", 0))[1]
-        yield FoldedRow((user,), values, named_at, unknown)
+        yield FoldedRow((user,), values, named_at, unknown, faults)
     for user, person in Person.objects.values_list("user", "pseudonym").iterator(2_000):
         if person not in of_people.accounts:
             stored_people.add(person)
@@ -348,23 +385,28 @@ def _fold_people(batch: RebuildBatch) -> Iterator[FoldedRow]:
 
 
 def _find_giver(
-    given: tuple[str, int, bool], stored_by: str, stored_at: datetime | None, own_us: int | None
-) -> tuple[str, datetime]:
-    """Return who else gave a password, and when: by the last entry, or later by an invitation.
+    of_people: _PeopleEntries,
+    user: int,
+    given: tuple[str, int, bool],
+    stored_by: str,
+    stored_at: datetime | None,
+) -> tuple[str, datetime | None]:
+    """Return who else gave a password, and when: by the last entry, or by a later invitation.
 
-    The invitation that gave a password which was replaced since is not known from its entry. The
-    present password, if it is in an entry as the person's own (`own_us`), is not from after that
-    entry.
+    An invitation gives a password to an unused account only, which its entry does not tell.
     """
     by, given_us, is_present = given
-    recorded = by, _EPOCH + timedelta(microseconds=given_us)
+    recorded = by, _EPOCH + timedelta(microseconds=given_us) if given_us else None
     if stored_at is None:
         return recorded
     stored_us = (stored_at - _EPOCH) // timedelta(microseconds=1)
-    if abs(stored_us - given_us) <= _MOMENT_US:
+    is_near = abs(stored_us - given_us) <= _MOMENT_US
+    if is_near and stored_by == by:
         return by, stored_at
-    is_later = stored_us > given_us and (own_us is None or stored_us <= own_us + _MOMENT_US)
-    return (stored_by, stored_at) if is_later and not is_present else recorded
+    is_later = stored_us > given_us - _MOMENT_US and not is_present
+    if is_later and of_people.was_invited_by(user, stored_by, stored_us):
+        return stored_by, stored_at
+    return (by, stored_at) if is_near else recorded
 
 
 def _fold_accounts(batch: RebuildBatch) -> Iterator[FoldedRow]:
@@ -375,7 +417,7 @@ def _fold_accounts(batch: RebuildBatch) -> Iterator[FoldedRow]:
     """
     of_people = _load_people_entries(batch)
     stored_people: set[str | None] = set()
-    texts = Body.objects.filter(entry__in=of_people.added_last.values())
+    texts = Body.objects.filter(entry__in=[*chain(*of_people.naming.values())])
     bodies = dict(texts.values_list("entry", "text"))
     rows = User.objects.values_list("pk", "person__pseudonym", "password")
     for user, stored, password in rows.iterator(2_000):
@@ -393,6 +435,10 @@ def _fold_accounts(batch: RebuildBatch) -> Iterator[FoldedRow]:
         values = {"id": user, "username": body.get("username"), "is_active": is_active}
         is_recorded = of_people.is_password_recorded(person, user, password)
         faults: dict[str, Fault] = {} if is_recorded else {"password": "altered"}
+        names = of_people.naming.get(person or "", ())
+        named = {parse_body(bodies.get(at, "")).get("username") for at in names}
+        if len(named - {None}) > 1:  # nobody is ever renamed: for a moment the row had another name
+            faults["username"] = "altered"
         yield FoldedRow((user,), values, max(added, stated_at, given_at), unknown, faults)
     for person in of_people.accounts.keys() - stored_people:
         yield FoldedRow((person,), {}, of_people.last[person], is_lost=True)
@@ -408,7 +454,7 @@ def _excuse_account(batch: RebuildBatch, stored: Mapping[str, Any]) -> str:
 def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
     if "people" not in batch.cache:
         kinds = (
-            "admin.member_added",
+            *MEMBER_KINDS,
             "admin.member_invited",
             "admin.password_reset",
             *people.ACCOUNT_KINDS,
@@ -422,12 +468,15 @@ def _load_people_entries(batch: RebuildBatch) -> _PeopleEntries:
         names = ("position", "received_us", "kind", "actor", "subject", "facts")
         columns = rows.order_by("position").values_list(*names)
         for position, received_us, kind, actor, subject, text in columns.iterator(2_000):
-            facts = read_entry_facts(position, text)
-            if forms.find_lacking_fact(position, kind, facts):
+            facts = forms.read_full_facts(position, kind, text)
+            if facts is None:
                 continue
             if "person" in facts:
                 of_people.add(position, received_us, kind, actor, facts)
-            elif "password" in facts and subject is not None:
+                continue
+            if subject is not None:
+                of_people.inviting[subject.hex] = position
+            if "password" in facts and subject is not None:
                 of_people.invited[facts["password"]] = _Invited(
                     position, subject, facts["account"], actor, received_us
                 )

@@ -46,8 +46,8 @@ _EXCHANGE = (
     " is_staff, is_active, date_joined) SELECT 'other', password || 'x', is_superuser, '', '', '',"
     " is_staff, is_active, '2001-01-01 00:00:00' FROM auth_user WHERE username = 'dora'",
     "INSERT INTO accounts_person (user_id, pseudonym, theme, clock, single_keys, password_is_own,"
-    " password_given_by) SELECT (SELECT id FROM auth_user WHERE username = 'other'), 'p_other',"
-    " theme, clock, single_keys, TRUE, '' FROM accounts_person WHERE user_id ="
+    " password_given_by) SELECT (SELECT id FROM auth_user WHERE username = 'other'),"
+    " 'p_0123456789abcdef', theme, clock, single_keys, TRUE, '' FROM accounts_person WHERE user_id ="
     " (SELECT id FROM auth_user WHERE username = 'dora')",
     "UPDATE accounts_membership SET user_id = (SELECT id FROM auth_user WHERE username = 'other')"
     " WHERE user_id = (SELECT id FROM auth_user WHERE username = 'dora')",
