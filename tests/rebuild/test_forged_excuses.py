@@ -13,7 +13,6 @@ from db.ids import new_uuid7
 from db.triggers import suspend_triggers
 from importers.bundles import importer
 from journal import entries
-from journal.models import Entry
 from sessions.lookup import derive_session_id
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.bundles.conftest import Origin
@@ -86,9 +85,7 @@ def test_an_account_that_is_closed_for_no_person(inbox: InboxScenario, facts: An
 def test_an_expiry_of_more_positions_than_there_are(inbox: InboxScenario) -> None:
     facts = {"positions": "1-9223372036854775807", "set": "0" * 32, "class": "x"}
     record_forged(inbox.project.id, "retention.expired", None, facts)
-    last = Entry.objects.latest("position").position
     assert ("missing", "journal_erasure", "") in list_named()
-    assert last < 10_000
 
 
 def forge_value(table: str, column: str, value: str, where: str = "TRUE") -> None:
