@@ -200,13 +200,13 @@ def _read_matches(table: TextTable, subject: Subject, rows: "QuerySet[Model]") -
     return matches
 
 
-def _select_held_effects(sessions: frozenset[UUID]) -> "QuerySet[Effect]":
+def _select_effects(sessions: frozenset[UUID]) -> "QuerySet[Effect]":
     return Effect.objects.filter(
         project=OuterRef("project"), opened_position=OuterRef("position"), session__in=sessions
     )
 
 
-def _select_held_commands(sessions: frozenset[UUID]) -> "QuerySet[Entry]":
+def _select_commands(sessions: frozenset[UUID]) -> "QuerySet[Entry]":
     return Entry.objects.filter(
         project=OuterRef("project"),
         source=OuterRef("source"),
@@ -215,16 +215,16 @@ def _select_held_commands(sessions: frozenset[UUID]) -> "QuerySet[Entry]":
     )
 
 
-def _select_held_plans(sessions: frozenset[UUID]) -> "QuerySet[UsedNamePlan]":
+def _select_plans(sessions: frozenset[UUID]) -> "QuerySet[UsedNamePlan]":
     held = Entry.objects.filter(position=OuterRef("position"), session__in=sessions)
     return UsedNamePlan.objects.filter(Exists(held), name=OuterRef("pk"))
 
 
 # Tables without a column of the session: what a row has if it is of a held one.
 _HELD_SESSIONS: Final[dict[str, Callable[[frozenset[UUID]], "QuerySet[Any]"]]] = {
-    "api.StoredResponse": _select_held_commands,
-    "investigation.EffectText": _select_held_effects,
-    "ledger.UsedName": _select_held_plans,
+    "api.StoredResponse": _select_commands,
+    "investigation.EffectText": _select_effects,
+    "ledger.UsedName": _select_plans,
 }
 _IS_OF_HELD: Final = "is_of_held_session"
 
@@ -257,12 +257,7 @@ def _build_condition(table: TextTable, subject: Subject, names: Sequence[str]) -
     if subject.session is not None and table.session:
         can_match, condition = True, condition | Q(**{table.session: subject.session})
     if subject.session is not None and table.label == "api.StoredResponse":
-        commands = Entry.objects.filter(
-            project=OuterRef("project"),
-            source=OuterRef("source"),
-            event_id=OuterRef("key"),
-            session=subject.session,
-        )
+        commands = _select_commands(frozenset((subject.session,)))
         can_match, condition = True, condition | Q(Exists(commands))
     author = _author_of(table, subject)
     if author is not None:

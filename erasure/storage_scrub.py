@@ -95,7 +95,13 @@ def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> str:
                 continue
             name = connection.ops.quote_name(table)
             # Statistics hold frequent values: they are computed again from what is left.
+            _delete_statistics(cursor, table)
             cursor.execute(f"VACUUM (FULL, ANALYZE) {name}")
+        if not left and _is_superuser(cursor):
+            # A partitioned table has no rows of its own, but statistics of all its partitions.
+            for table in partitions.keys() & {*tables}:
+                _delete_statistics(cursor, table)
+                cursor.execute(f"ANALYZE {connection.ops.quote_name(table)}")
         if not left:
             _rewrite_statistics(cursor)
             cursor.execute("CHECKPOINT") if _is_superuser(cursor) else None
@@ -122,6 +128,19 @@ def _related_tables(tables: Sequence[str]) -> list[str]:
     related |= {"investigation_fieldvalue", "django_session", "auth_user"}
     related |= {"investigation_alert", "investigation_alertchannel"}
     return sorted(related - set(tables))
+
+
+_DELETE_STATISTICS: Final = (
+    "DELETE FROM pg_catalog.pg_statistic WHERE starelid = to_regclass(%s) OR starelid IN"
+    " (SELECT indexrelid FROM pg_catalog.pg_index WHERE indrelid = to_regclass(%s))"
+)
+
+
+def _delete_statistics(cursor: object, table: str) -> None:
+    """Delete the frequent values of a table, where the role may: ANALYZE keeps those of a table
+    that became empty."""
+    if _is_superuser(cursor):
+        cursor.execute(_DELETE_STATISTICS, [table, table])  # type: ignore[attr-defined]
 
 
 def _rewrite_statistics(cursor: object) -> None:
