@@ -51,7 +51,7 @@ def invite_person(project: Project, username: str, role: str, *, actor: str) -> 
     elif _is_unused(user):
         people.give_first_password(user, password, actor=actor)
         stored = user.password
-    else:  # as slow as the other branches, and recorded as they are: it hides if the name is taken
+    else:  # as slow as the other branches and recorded alike, to hide whether the name is taken
         stored = make_password(password)
     invitation = Invitation(project=project, user=user, role=role, invited_by=actor)
     # The entry comes first: guards refuse a role without one (account_guards.py).

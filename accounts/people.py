@@ -213,7 +213,7 @@ def set_password_on_server(username: str, password: str) -> None:
         raise ChangeRefused(f"{username} was erased. Invite the person under a new name.")
     user.set_password(password)
     user.save(update_fields=["password"])
-    _record_in_projects(user, "admin.password_reset", SYSTEM_SOURCE)
+    _record_password_in_projects(user, "admin.password_reset", SYSTEM_SOURCE)
     _store_giver(user, SYSTEM_SOURCE)
 
 
@@ -319,7 +319,7 @@ def _store_own_password(user: User, kind: str) -> None:
     """Store the password set on `user` as their own; keep who set the last one."""
     person = Person.objects.get(user=user)
     user.save(update_fields=["password"])
-    _record_in_projects(user, kind, person.pseudonym)
+    _record_password_in_projects(user, kind, person.pseudonym)
     Person.objects.filter(user=user).update(
         password_is_own=True,
         password_given_by=person.password_given_by,
@@ -327,7 +327,7 @@ def _store_own_password(user: User, kind: str) -> None:
     )
 
 
-def _record_in_projects(user: User, kind: str, actor: str) -> None:
+def _record_password_in_projects(user: User, kind: str, actor: str) -> None:
     """Record a password in every project of the person.
 
     Without one, it is recorded in the first project that is no archive, by Gatebook and without

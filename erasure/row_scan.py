@@ -187,8 +187,8 @@ def _read_matches(table: TextTable, subject: Subject, rows: "QuerySet[Model]") -
         more.append("entry__kind")
     casts = {f"{name}_text": Cast(name, TextField()) for name in names if _needs_cast(table, name)}
     matched = rows.annotate(**casts).filter(condition)
-    if table.label in _HELD_SESSIONS and subject.held_sessions:
-        is_of_held = _HELD_SESSIONS[table.label](subject.held_sessions)
+    if table.label in _OF_HELD_SESSIONS and subject.held_sessions:
+        is_of_held = _OF_HELD_SESSIONS[table.label](subject.held_sessions)
         matched = matched.annotate(**{_IS_OF_HELD: Exists(is_of_held)})
         more.append(_IS_OF_HELD)
     fields = dict.fromkeys(["pk", *names, *more, *casts])
@@ -220,8 +220,8 @@ def _select_plans(sessions: frozenset[UUID]) -> "QuerySet[UsedNamePlan]":
     return UsedNamePlan.objects.filter(Exists(held), name=OuterRef("pk"))
 
 
-# Tables without a column of the session: what a row has if it is of a held one.
-_HELD_SESSIONS: Final[dict[str, Callable[[frozenset[UUID]], "QuerySet[Any]"]]] = {
+# Tables without a column of the session: what a row of a held session has, as a query.
+_OF_HELD_SESSIONS: Final[dict[str, Callable[[frozenset[UUID]], "QuerySet[Any]"]]] = {
     "api.StoredResponse": _select_commands,
     "investigation.EffectText": _select_effects,
     "ledger.UsedName": _select_plans,

@@ -284,8 +284,8 @@ class _PeopleEntries:
     ) -> tuple[str, int, bool] | None:
         """Return who else last gave a password, when, and if it is the stored one.
 
-        The operator's at `manage.py setup` counts too, and there is nobody where entries name the
-        person and no giver. None: an earlier version may have recorded less.
+        The operator who runs `manage.py setup` counts too. An empty giver: entries have only the
+        person's own password. None: an earlier version may have recorded less.
         """
         last, position = self.last_passwords.get(person or "", (None, 0))
         invited = self.find_invitation(user, password)
@@ -437,7 +437,7 @@ def _fold_accounts(batch: RebuildBatch) -> Iterator[FoldedRow]:
         faults: dict[str, Fault] = {} if is_recorded else {"password": "altered"}
         names = of_people.naming.get(person or "", ())
         named = {parse_body(bodies.get(at, "")).get("username") for at in names}
-        if len(named - {None}) > 1:  # nobody is ever renamed: for a moment the row had another name
+        if len(named - {None}) > 1:  # no account is renamed: for a while the row had another name
             faults["username"] = "altered"
         yield FoldedRow((user,), values, max(added, stated_at, given_at), unknown, faults)
     for person in of_people.accounts.keys() - stored_people:

@@ -181,7 +181,7 @@ def test_a_password_that_is_refused_at_a_terminal_changes_nothing(
     erased.save()
     before = list(User.objects.order_by("pk").values_list("password"))
     for name, typed, words in (
-        ("nobody", ["typed-at-a-terminal-9"] * 2, "no person 'nobody'"),
+        ("stranger", ["typed-at-a-terminal-9"] * 2, "no person 'stranger'"),
         ("reviewer", ["typed-at-a-terminal-9", "other"], "The passwords differ"),
         ("reviewer", ["short", "short"], "too short"),
     ):

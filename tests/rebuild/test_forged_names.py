@@ -143,7 +143,7 @@ def test_a_giver_of_a_password_who_gave_none(inbox: InboxScenario) -> None:
     assert set(named) == {user.pk, User.objects.get(username="grace").pk}
 
 
-def test_a_password_that_nobody_can_use(inbox: InboxScenario) -> None:
+def test_an_unusable_password_of_a_member(inbox: InboxScenario) -> None:
     """It keeps the person out. The trigger takes the mark of their own password away."""
     member = inbox.person("dora")
     with connection.cursor() as cursor:
