@@ -237,10 +237,12 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     """
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'p'")
-            partitioned = {name for (name,) in cursor.fetchall()}
-            for table in {*connection.introspection.table_names(cursor)} - partitioned:
-                cursor.execute(f'ALTER TABLE "{table}" SET (autovacuum_enabled = false)')
+            cursor.execute(
+                "SELECT oid::regclass FROM pg_class WHERE relkind = 'r'"
+                " AND relnamespace = 'public'::regnamespace"
+            )
+            for (table,) in cursor.fetchall():  # partitions too: a vacuum locks them for seconds
+                cursor.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
 
 
 @pytest.fixture(scope="session", autouse=True)
