@@ -70,7 +70,7 @@ def _describe(node: Node, entity: Entity, names: Collection[str] = (), *, top: b
     if isinstance(node, Sequence):
         return _describe_sequence(node)
     if isinstance(node, TextWords):
-        words = f"its text has the words “{node.text}{'*' if node.prefix else ''}”"
+        words = f"the text has the words “{node.text}{'*' if node.prefix else ''}”"
         if node.text not in names or node.prefix:
             return words
         return f"({words} or {node.text} is its agent or decided on it)"
