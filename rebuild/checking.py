@@ -18,6 +18,8 @@ from accounts.models import SAMPLE_IDS, Project
 from db import triggers
 from db.clock import now_us
 from db.ids import new_uuid7
+from investigation.fulltext import store
+from investigation.models import EffectText
 from journal import entries
 from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
@@ -301,6 +303,8 @@ def restore_rows(differing: DifferingBatches, tables: Sequence[str] = ()) -> Cou
                 for unit, batch in differing.list_parts():
                     checks = _select_part(batch, select_checks(unit, tables))
                     written += _restore_batch(batch, checks)
+            if written[EffectText._meta.db_table]:  # its triggers were suspended
+                store.rebuild_index()
     except IntegrityError as error:
         raise RebuildRefused(
             f"The database rejected the restored rows: {_first_line(error)}. Nothing was changed."

@@ -8,9 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from django.db import connection
+from django.db import DatabaseError, OperationalError, connection, transaction
 
 from db import raw_sql
+from investigation.fulltext.store import REBUILD_INDEX
+from investigation.models import EffectText
 from rebuild.row_comparison import RowDifference
 
 MAX_LINES: Final = 1_000  # that SQLite reports of the whole database
@@ -44,3 +46,23 @@ def find_damaged_indexes(tables: Sequence[str] = ()) -> Iterator[RowDifference]:
         more = f" ({len(reports) - 1:,} more lines)" if len(reports) > 1 else ""
         words = f"{reports[0]}{more}"
         yield RowDifference("damaged", table_name, None, None, key, 0, "*", words)
+    if not tables or EffectText._meta.db_table in tables:
+        yield from _compare_word_index()
+
+
+def _compare_word_index() -> Iterator[RowDifference]:
+    try:
+        with transaction.atomic():  # its end closes what FTS5 reads
+            raw_sql.execute_write(_COMPARE_WORDS)
+    except OperationalError:  # it is locked, for instance
+        raise
+    except DatabaseError as error:
+        key, words = {"index": WORD_INDEX}, f"{error}. Make the index again: {REBUILD_INDEX}"
+        yield RowDifference("damaged", EffectText._meta.db_table, None, None, key, 0, "*", words)
+
+
+WORD_INDEX: Final = "investigation_wordindex"
+# Its words are in no ordinary index, so the PRAGMA compares nothing. Writes no row.
+_COMPARE_WORDS: Final = (
+    f"INSERT INTO {WORD_INDEX} ({WORD_INDEX}, rank) VALUES ('integrity-check', 1)"
+)

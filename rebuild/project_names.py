@@ -39,10 +39,14 @@ class ProjectNames:
 
     def find_repository(self, name: str) -> UUID | None:
         """Return the id of a repository; its name never changes."""
+        return self.load_repositories().get(name)
+
+    def load_repositories(self) -> dict[str, UUID]:
+        """Return the ids of all repositories by name."""
         if self._repositories is None:
             rows = Repository.objects.filter(project=self._project)
             self._repositories = dict(rows.values_list("name", "id"))
-        return self._repositories.get(name)
+        return self._repositories
 
     def find_patterns(self, repository: UUID, position: int) -> RefPatterns:
         """Return the patterns of a repository that were in force at a position."""

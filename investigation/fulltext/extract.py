@@ -131,7 +131,7 @@ def extract_words_in_parts(
         bodies = _load_bodies(loaded.values())
         yield (
             part,
-            [_extract_effect_words(effect, bodies) for effect in loaded.values()],
+            [extract_effect_words(effect, bodies) for effect in loaded.values()],
             sum(map(len, bodies.values())),
         )
 
@@ -198,7 +198,23 @@ def _load_bodies(effects: Iterable[SearchableEffect]) -> dict[int, str]:
     )
 
 
-def _extract_effect_words(effect: SearchableEffect, bodies: Mapping[int, str]) -> EffectText:
+def build_searchable(
+    effect: Any, attempts: Iterable[Any], repository: str | None
+) -> SearchableEffect:
+    """Return what is searchable of an effect that was folded from the journal."""
+    newest = sorted(attempts, key=lambda attempt: -attempt.number)[:MAX_ATTEMPTS_READ]
+    names = ("opened_position", "plan_position", "tool", *_TARGET[1:])
+    row = {name: getattr(effect, name) for name in names} | {"repository": repository}
+    ids = {name: raw_sql.uuid_as_cast_text(getattr(effect, name)) for name in _NAMES[:2]}
+    return SearchableEffect(
+        ids | row,
+        [attempt.external_reference for attempt in newest],
+        [attempt.answer_position for attempt in newest if attempt.answer_position is not None],
+    )
+
+
+def extract_effect_words(effect: SearchableEffect, bodies: Mapping[int, str]) -> EffectText:
+    """Return the words of one effect, given the bodies that exist by position."""
     row, plan = effect.row, _parse_plan(effect, bodies)
     texts = list(_extract_texts(effect, bodies, plan))
     call = (

@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db import transaction
 
 from db import raw_sql
+from db.row_changes import RowChange, write_row_changes
 from db.triggers import TriggerSet
 from investigation.fulltext import store
 from investigation.models import FieldCoverage, FieldValue
@@ -56,26 +57,28 @@ def store_field_values(
     """
     if not effects or not (declared or again):
         return
-    stored: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
-    for pk, effect, field, value in _load_stored([row.effect for row in effects]):
-        stored[effect][field, value] = pk
+    stored: defaultdict[str, dict[tuple[str, str, int], int]] = defaultdict(dict)
+    for pk, effect, *key in _load_stored([row.effect for row in effects]):
+        stored[effect][tuple(key)] = pk
     stale: list[int] = []
     new: list[FieldValue] = []
     for row in effects:
         present = stored[row.effect]
-        wanted = dict.fromkeys(row.values) if row.plan_position is not None else {}
-        stale += [pk for pair, pk in present.items() if pair not in wanted]
+        plan = row.plan_position
+        # A value goes with the body of its plan: that of a later plan is another row.
+        wanted = {} if plan is None else {(*pair, plan): None for pair in row.values}
+        stale += [pk for key, pk in present.items() if key not in wanted]
         new += [
             FieldValue(
                 project_id=UUID(row.project),
                 effect_id=UUID(row.effect),
                 position=row.position,
-                plan_position=row.plan_position or 0,
+                plan_position=plan_position,
                 field=field,
                 value=value,
             )
-            for field, value in wanted
-            if (field, value) not in present
+            for field, value, plan_position in wanted
+            if (field, value, plan_position) not in present
         ]
     if stale:
         FieldValue.objects.filter(id__in=stale).delete()
@@ -83,8 +86,9 @@ def store_field_values(
 
 
 _STORED: Final = (
-    "SELECT stored.id, CAST(stored.effect_id AS text), stored.field, stored.value"
-    " FROM {} CROSS JOIN investigation_fieldvalue stored WHERE stored.effect_id = wanted.key"
+    "SELECT stored.id, CAST(stored.effect_id AS text), stored.field, stored.value,"
+    " stored.plan_position FROM {} CROSS JOIN investigation_fieldvalue stored"
+    " WHERE stored.effect_id = wanted.key"
 )
 
 
@@ -92,6 +96,11 @@ def _load_stored(effects: Iterable[str]) -> list[tuple[Any, ...]]:
     return raw_sql.fetch_rows(
         _STORED.format(raw_sql.wanted_table("uuid")), [raw_sql.to_array_parameter(effects)]
     )
+
+
+def restore_field_values(changes: Sequence[RowChange]) -> None:
+    """Restore values to those of the plans in the journal (manage.py rebuild)."""
+    write_row_changes(FieldValue, changes)
 
 
 def begin_changed_tools(position: int) -> None:

@@ -31,7 +31,7 @@ MAX_UNINDEXED_CHARACTERS: Final = 4_000_000  # and the limit for their bodies.
 # Entries per step. SQLite has one writer, so other writers wait for a step.
 _STEP_ENTRIES: Final = {"postgresql": 2_000, "sqlite": 1_000}
 # Entries of these kinds add no words; they are half of all entries on effects.
-_WORDLESS: Final = (
+WORDLESS: Final = (
     "effect.dispatched",
     "effect.granted",
     "effect.withheld",
@@ -50,7 +50,7 @@ _ENTRIES: Final = (
 # Used by every search. Ordered, so that a planner always starts from the end of the journal.
 _CHANGES: Final = (
     "FROM journal_entry WHERE project = %s AND position > %s AND effect IS NOT NULL"
-    f" AND kind NOT IN {_WORDLESS!r}"
+    f" AND kind NOT IN {WORDLESS!r}"
 )
 _FRESH: Final = (
     f"SELECT CAST(effect AS text) {_CHANGES} AND position <= %s ORDER BY position DESC LIMIT %s"
@@ -143,7 +143,7 @@ def _index_step(start: int, stable: int) -> int:
         if effect is None:
             continue
         has_erasure = has_erasure or (kind == "erasure.executed" and lane == "system")
-        if kind not in _WORDLESS:
+        if kind not in WORDLESS:
             changed[effect] = None
         if kind in duplicate_index.PLAN_AND_RUN_KINDS:
             started[effect] = started.get(effect) or (

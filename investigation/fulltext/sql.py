@@ -96,6 +96,12 @@ class WordsField(models.TextField):  # type: ignore[type-arg]  # as above
         """Return the column type for the database."""
         return "tsvector" if connection.vendor == "postgresql" else super().db_type(connection)
 
+    def from_db_value(self, value: str, _expression: Any, connection: BaseDatabaseWrapper) -> str:
+        """Return the value of `join_words` again: PostgreSQL quotes words, in another order."""
+        if connection.vendor == "sqlite":
+            return value
+        return " ".join(["", *sorted(word.strip("'") for word in value.split())]) + " "
+
     def get_placeholder(
         self, _value: Any, _compiler: SQLCompiler, connection: BaseDatabaseWrapper
     ) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 
 from db import raw_sql
+from db.row_changes import RowChange, write_row_changes
 from db.triggers import TriggerSet
 from investigation.fulltext.extract import EffectText as Words
 from investigation.fulltext.sql import (
@@ -148,6 +149,23 @@ def purge_erased_words() -> None:
         pages = _MERGED
 
 
+def restore_words(changes: Sequence[RowChange]) -> None:
+    """Restore words from the journal (manage.py rebuild); `rebuild_index` must follow."""
+    write_row_changes(EffectText, changes)
+
+
+def rebuild_index(using: str = DEFAULT_DB_ALIAS) -> None:
+    """Make SQLite's index again from all rows, in one statement."""
+    if connections[using].vendor == "sqlite":
+        with connections[using].cursor() as cursor:
+            cursor.execute(REBUILD_INDEX)
+
+
+REBUILD_INDEX: Final = (
+    "INSERT INTO investigation_wordindex (investigation_wordindex) VALUES ('rebuild')"
+)
+
+
 def rebuild_empty_index(using: str, **_signal: Any) -> None:
     """Rebuild SQLite's index after `post_migrate` if the table of words is empty.
 
@@ -161,10 +179,7 @@ def rebuild_empty_index(using: str, **_signal: Any) -> None:
         with connections[using].cursor() as cursor:
             cursor.execute("SELECT 1 FROM investigation_effecttext LIMIT 1")
             if cursor.fetchone() is None:
-                cursor.execute(
-                    "INSERT INTO investigation_wordindex (investigation_wordindex) VALUES "
-                    "('rebuild')"
-                )
+                cursor.execute(REBUILD_INDEX)
 
 
 _DELETE: Final = (

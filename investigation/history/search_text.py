@@ -5,7 +5,6 @@ from uuid import UUID
 
 from accounts.models import Repository
 from investigation.fulltext import extract
-from investigation.fulltext.extract import SearchableEffect
 from investigation.history import past_effects as history_effects
 from investigation.history import past_entries, past_rows
 from investigation.history.moment import JournalCut
@@ -26,7 +25,11 @@ def load_past_texts(
             "name",
         )
         searchable = {
-            pk: _to_searchable(past_effect, names.get(past_effect.effect.repository_id, ""))
+            pk: extract.build_searchable(
+                past_effect.effect,
+                past_effect.attempts,
+                names.get(past_effect.effect.repository_id, ""),
+            )
             for pk, past_effect in past_effects.items()
         }
         ids = list(searchable)
@@ -35,19 +38,3 @@ def load_past_texts(
                 {pk: searchable[pk] for pk in ids[start : start + _AT_ONCE]}
             )
     return texts_by_id
-
-
-def _to_searchable(past_effect: history_effects.EffectAsOf, repository: str) -> SearchableEffect:
-    effect = past_effect.effect
-    named = {
-        name: getattr(effect, name)
-        for name in ("tool", "ref", "environment", "resource", "external_reference")
-    }
-    newest = sorted(past_effect.attempts, key=lambda attempt: -attempt.number)[
-        : extract.MAX_ATTEMPTS_READ
-    ]
-    return SearchableEffect(
-        {"id": effect.id, "plan_position": effect.plan_position, "repository": repository, **named},
-        [attempt.external_reference for attempt in newest],
-        [attempt.answer_position for attempt in newest if attempt.answer_position is not None],
-    )

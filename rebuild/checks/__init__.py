@@ -14,6 +14,7 @@ from rebuild.checks import (
     outbox_checks,
     project_checks,
     relation_checks,
+    search_word_checks,
     session_checks,
     setting_checks,
     working_state_checks,
@@ -31,6 +32,7 @@ def register_row_checks() -> None:
     working_state_checks.register_working_state_checks()
     decision_checks.register_decision_checks()
     effect_checks.register_effect_checks()
+    search_word_checks.register_search_word_checks()
     gate_checks.register_gate_checks()
     code_host_checks.register_code_host_checks()
     event_match_checks.register_event_match_checks()

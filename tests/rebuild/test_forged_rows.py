@@ -151,7 +151,11 @@ FORGERIES: Final = (
                 *("agent_sessions_session", "journal_outbox"),
             )
         ),
-        {("missing", check.table, "") for check in list_row_checks("session")},
+        {
+            ("missing", check.table, "")
+            for check in list_row_checks("session")
+            if not check.table.startswith("investigation_")  # the index has read nothing here
+        },
     ),
 )
 

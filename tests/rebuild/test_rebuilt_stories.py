@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from accounts import agents
+from investigation.fulltext import indexer
 from ledger.tools import cache
 from rebuild import checking
 from tests.approvals.inbox_scenario import InboxScenario
@@ -46,6 +47,7 @@ class RebuildMachine(ReplayMachine):
 
     def teardown(self) -> None:
         try:
+            indexer.update_index()
             assert [_brief(row) for row in list_differences()] == []
         finally:
             Life.teardown(self)
