@@ -37,6 +37,7 @@ from erasure.models import ErasureRequest
 from erasure.row_erasure import ErasureOrder, erase_matches
 from erasure.row_scan import Match, Subject, Window, find_window, load_subject
 from erasure.text_columns import TEXT_TABLES
+from investigation.fulltext import indexer
 from journal import text_caches
 from monitoring import job_heartbeats
 from sessions import artifacts
@@ -47,9 +48,11 @@ RUN_LIMIT_S: Final = 2.0  # seconds per run in the job worker, which has other j
 ClassCounts = dict[str, dict[str, int]]  # class of the preview -> rows, held, kept
 BATCH_ROWS: Final = 100  # rows that one transaction erases
 _LOCK: Final = 478_341_591_397  # PostgreSQL's advisory locks are numbers
-# After the tables: bytes of artifacts, then exports and mails.
+# After the tables: bytes of artifacts, then exports and mails. Last, effects are indexed again whose
+# words went although their texts stay, as those with the same words in another order.
 _ARTIFACTS: Final = len(TEXT_TABLES)
 _FILES: Final = _ARTIFACTS + 1
+_INDEX: Final = _FILES + 1
 
 
 @db_job_heartbeats.record_run(JOB_NAME)
@@ -152,11 +155,13 @@ def _erase(row: ErasureRequest, ends: float | None) -> None:
         person_erasure.end_person_access(row.person, actor=order.actor)
     storage_scrub.prepare_connection()
     counts: ClassCounts = dict(row.erased_counts)
-    while step <= _FILES:
+    while step <= _INDEX:
         if step < _ARTIFACTS:
             last = _erase_window(row, subject, order, step, after, counts)
         elif step == _ARTIFACTS:
             last = _erase_artifacts(row, subject, after, counts)
+        elif step == _INDEX:
+            last = indexer.index_lacking_effects(subject.project, after)
         else:
             last = None
             counts.update(
@@ -167,7 +172,7 @@ def _erase(row: ErasureRequest, ends: float | None) -> None:
                 counts.update(add_counts(counts, "notifications", rows=1))
         step, after = (step, last) if last is not None else (step + 1, None)
         save_request(row, progress=_write_progress(step, after), erased_counts=counts)
-        if _is_over(ends) and step <= _FILES:
+        if _is_over(ends) and step <= _INDEX:
             return
     _finish(row, subject, order)
 

@@ -148,7 +148,8 @@ def delete_answers(project: UUID, commands: Sequence[tuple[str, str]]) -> None:
 def delete_index_rows(effects: Sequence[UUID]) -> None:
     """Delete the search words of effects, and what links them to equal calls.
 
-    The job of the index reads the rest of their words again, when it reaches `erasure.executed`.
+    The end of the erasure indexes the rest of their words again, and so does the job of the index
+    when it reaches the `erasure.executed` of a body.
     """
     opened = list(Effect.objects.filter(id__in=effects).values_list("opened_position", flat=True))
     for model in (EffectText, FirstOccurrence, RepeatedOccurrence):

@@ -19,7 +19,7 @@ from investigation.fulltext.tokenizer import distinct_words, tokenize
 MAX_EFFECT_WORDS: Final = 2_000  # Words stored per effect, the first in the order of `texts`.
 MAX_ATTEMPTS_READ: Final = 20  # Newest attempts whose answers are read.
 REASON_LABEL: Final = "agent’s reason"
-_AT_ONCE: Final = 100  # Effects whose bodies are in memory together.
+EFFECTS_AT_ONCE: Final = 100  # Effects whose bodies are in memory together.
 _TARGET: Final = ("repository", "ref", "environment", "resource", "external_reference")
 # Columns for investigation/fulltext/duplicate_index.py.
 _COMPARED: Final = (
@@ -126,7 +126,7 @@ def extract_words_in_parts(
 ) -> Iterator[tuple[list[UUID | str], list[EffectText], int]]:
     """Yield the effects in parts: the ids, their words, and the characters of their bodies."""
     remaining_ids = iter(effects)
-    while part := list(islice(remaining_ids, _AT_ONCE)):
+    while part := list(islice(remaining_ids, EFFECTS_AT_ONCE)):
         loaded = load_searchable(part)
         bodies = _load_bodies(loaded.values())
         yield (

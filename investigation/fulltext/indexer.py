@@ -7,6 +7,7 @@ two runs overlap, one finds that the position has moved and starts again.
 """
 
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,11 +16,13 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from db import jobs as db_job_heartbeats
-from db import raw_sql
+from db import raw_sql, retry
 from display.index_progress import FIELDS, MAX_MISSING_COUNT, REPEATS, WORDS, IndexProgress
 from investigation.fulltext import duplicate_index, extract, field_index, store
+from investigation.models import EffectText
 from journal.models import Entry
 from journal.running_writers import load_last_position, wait_until_stable
+from ledger.models import Effect
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from ledger.tools.argument_values import list_field_values
 from monitoring import job_heartbeats
@@ -60,6 +63,7 @@ _OLDER_CHANGES: Final = (
     " ORDER BY position DESC LIMIT %s OFFSET %s) unseen"
 )
 _LAST: Final = 2**63 - 1
+_WINDOW: Final = 5_000  # Effects that one call of index_lacking_effects reads.
 _INDEX_POSITION: Final = (
     "coalesce((SELECT position FROM monitoring_jobheartbeat WHERE name = %s), 0)"
 )
@@ -123,6 +127,34 @@ def index_again(effects: Sequence[str]) -> None:
     place = job_heartbeats.load_position(JOB_NAME)
     rows = [row for row in extract.extract_words(effects) if row.position <= place]
     store.store_words(rows)
+
+
+def index_lacking_effects(project: UUID | None, after: UUID | None = None) -> UUID | None:
+    """Index again which of the next effects have no words; return the last id, None at the end.
+
+    `after` is the last id of the call before. In transactions of bounded size.
+    """
+    rows = Effect.objects.filter(opened_position__lte=job_heartbeats.load_position(JOB_NAME))
+    if project is not None:
+        rows = rows.filter(project=project)
+    if after is not None:
+        rows = rows.filter(id__gt=after)
+    effects = list(rows.order_by("id").values_list("id", "opened_position")[:_WINDOW])
+    positions = array("q", [position for _effect, position in effects])
+    words = EffectText.objects.filter(position__listed=positions)
+    indexed = set(words.values_list("position", flat=True))
+    lacking = [
+        raw_sql.uuid_as_cast_text(effect) for effect, position in effects if position not in indexed
+    ]
+    for start in range(0, len(lacking), extract.EFFECTS_AT_ONCE):
+        part = lacking[start : start + extract.EFFECTS_AT_ONCE]
+
+        def work(part: Sequence[str] = part) -> None:
+            store.lock_words()
+            index_again(part)
+
+        retry.run_with_retry(work)
+    return effects[-1][0] if len(effects) == _WINDOW else None
 
 
 def reset_index() -> None:

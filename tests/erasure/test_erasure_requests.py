@@ -30,6 +30,7 @@ from erasure import (
 from erasure.models import ErasureRequest, LegalHold
 from erasure.recorded_holds import HoldNotRecorded
 from erasure.word_match import digest_word
+from investigation.fulltext import indexer
 from investigation.fulltext.tokenizer import tokenize
 from investigation.models import EffectText
 from journal import entries
@@ -40,6 +41,7 @@ from rebuild import checking
 from sessions.models import Message, ObservedFact, Session
 from tests.erasure.conftest import ADDRESS, TRACE, Office, run_all
 from tests.erasure.test_erased_everywhere import find_rows
+from tests.fulltext.test_fulltext import find_keys
 
 
 def append_body(office: Office, words: str, session: Any = None, **columns: Any) -> int:
@@ -200,6 +202,24 @@ def test_a_hold_keeps_what_is_found_and_answered_from_a_held_text(office: Office
     office.erase(ADDRESS)
     for model in (EffectText, StoredResponse, UsedName):
         assert not model._base_manager.exists(), model
+
+
+def test_an_effect_that_has_the_words_in_another_order_is_still_found(office: Office) -> None:
+    session = office.world.write(Session)
+    for number, note in enumerate(("Jane Smith", "Smith: ask Jane", "nothing")):
+        effect = office.world.write(Effect, session=session, tool="mail", effect_key=f"e-{number}")
+        text = entries.dump_sorted_json({"arguments": {"note": note}})
+        position = append_body(
+            *(office, note, session.id), kind="effect.planned", effect=effect.id, text=text
+        )
+        Effect.objects.filter(pk=effect.pk).update(plan_position=position)
+    indexer.update_index()
+    assert find_keys(office.world.project, "jane smith") == ["e-0", "e-1"]
+    office.erase("Jane Smith")
+    for _look in range(2):  # before and after the next run of the index
+        assert find_keys(office.world.project, "jane smith") == ["e-1"]
+        assert find_keys(office.world.project, "mail") == ["e-0", "e-1", "e-2"]
+        indexer.update_index()
 
 
 def test_a_preview_that_the_owner_lowered_is_not_confirmed(office: Office) -> None:
