@@ -48,8 +48,8 @@ RUN_LIMIT_S: Final = 2.0  # seconds per run in the job worker, which has other j
 ClassCounts = dict[str, dict[str, int]]  # class of the preview -> rows, held, kept
 BATCH_ROWS: Final = 100  # rows that one transaction erases
 _LOCK: Final = 478_341_591_397  # PostgreSQL's advisory locks are numbers
-# After the tables: bytes of artifacts, then exports and mails. Last, effects are indexed again whose
-# words went although their texts stay, as those with the same words in another order.
+# After the tables: bytes of artifacts, then exports and mails. Last, effects are indexed again
+# whose words went and whose texts stay, such as those with the words in another order.
 _ARTIFACTS: Final = len(TEXT_TABLES)
 _FILES: Final = _ARTIFACTS + 1
 _INDEX: Final = _FILES + 1
