@@ -263,7 +263,13 @@ class Head(NamedTuple):
 
 def make_key(name: str, public: bytes) -> VerifierKey:
     """Return the key of a name with its key id."""
-    return VerifierKey(name, _SHA256(name.encode() + b"\n\x01" + public).digest()[:4], public)
+    digest = _SHA256(_encode_stored(name) + b"\n\x01" + public).digest()
+    return VerifierKey(name, digest[:4], public)
+
+
+def _encode_stored(text: str) -> bytes:
+    """Return the bytes of a text. Of one that is no UTF-8 any will do: Gatebook signed none."""
+    return text.encode(errors="surrogatepass")
 
 
 def parse_key(text: str) -> VerifierKey:
@@ -287,7 +293,7 @@ def find_heads(text: str, where: str, role: str = "database") -> list[Head]:
     heads = []
     for match in _CHECKPOINT.finditer(text):
         signatures = _read_signatures(match["signatures"])
-        signed = match[0][: match.start("signatures") - match.start() - 1].encode()
+        signed = _encode_stored(match[0][: match.start("signatures") - match.start() - 1])
         root = base64.b64decode(match["root"])
         heads.append(
             Head(match["origin"], int(match["size"]), root, signed, signatures, where)._replace(
@@ -399,7 +405,7 @@ def find_endorsements(notes: Iterable[str]) -> list[Endorsement]:
             key = parse_key(match["key"])
             if key.name == match["name"]:
                 signatures = _read_signatures(match["signatures"])
-                endorsements.append(Endorsement(key, match["text"].encode(), signatures))
+                endorsements.append(Endorsement(key, _encode_stored(match["text"]), signatures))
     return endorsements
 
 
@@ -3154,7 +3160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.json:
             sys.stdout.write(json.dumps({"error": str(error), "exit_code": IS_UNUSABLE}) + "\n")
         else:
-            sys.stderr.write(f"{error}\n")
+            sys.stderr.write(_escape_surrogates(f"{error}\n"))
         return IS_UNUSABLE
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
@@ -3168,8 +3174,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.json:
         sys.stdout.write(json.dumps(report.to_json(code), indent=1) + "\n")
     else:
-        sys.stdout.write(write_report(report, code))
+        sys.stdout.write(_escape_surrogates(write_report(report, code)))
     return code
+
+
+def _escape_surrogates(text: str) -> str:
+    """Return a text that UTF-8 can write; a stored value that is no UTF-8 has surrogates."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _cpu_seconds() -> float:

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +192,33 @@ def test_a_head_of_an_unknown_key_proves_nothing(rotated: Rotated, run: Verify) 
     missing.mkdir()
     code, report = run("heads", rotated.keep(2), rotated.keep(4), "--tiles", missing, keys=(KEY,))
     assert (code, "none/keys cannot be read" in report["error"]) == (IS_UNUSABLE, True)
+
+
+def list_places(document: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each text in a document."""
+    if isinstance(document, str):
+        yield place
+    if isinstance(document, dict | list):
+        parts = document.items() if isinstance(document, dict) else enumerate(document)
+        for name, part in parts:
+            yield from list_places(part, (*place, name))
+
+
+@pytest.mark.parametrize("sign", ["\udcff", "\ud800"])
+def test_a_text_of_a_proof_that_is_no_utf8_is_no_crash(
+    rotated: Rotated, run: Verify, sign: str
+) -> None:
+    path = rotated.save_proof(Entry.objects.earliest("position").position)
+    text = path.read_text()
+    for *parents, last in list_places(json.loads(text)):
+        document = json.loads(text)
+        part = document
+        for name in parents:
+            part = part[name]
+        part[last] = sign + part[last]
+        path.write_text(json.dumps(document))
+        code, _report = run("proof", path)
+        assert code in (0, IS_BROKEN, IS_UNUSABLE), (*parents, last)
 
 
 @pytest.mark.parametrize("number", [1, 4])

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from db.triggers import suspend_triggers
 from journal import entries
 from proofs import merkle
 from proofs.management.commands import verify
@@ -74,6 +76,33 @@ def test_the_file_verifies_a_database_without_gatebook(
 
     code, report = run_verifier("database", tmp_path / "missing")
     assert (code, "is not a file" in report["error"]) == (gatebook_verify.IS_UNUSABLE, True)
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="PostgreSQL stores UTF-8 only")
+@pytest.mark.parametrize(
+    ("table", "column", "detail"),
+    [
+        ("proofs_signingkey", "name", "its name '\\udcffgatebook/"),
+        ("proofs_signingkey", "key_id", "its row says that its key id is \\udcff"),
+        ("proofs_treehead", "note", "is not '\\udcffgatebook/"),
+        ("proofs_treehead", "key_id", "names the key \\udcff"),
+    ],
+)
+def test_a_name_that_is_no_utf8_is_named_and_all_entries_are_checked(
+    heads: list[TreeHead], table: str, column: str, detail: str
+) -> None:
+    with transaction.atomic(), suspend_triggers(connection, [table]), connection.cursor() as cursor:
+        cursor.execute("PRAGMA ignore_check_constraints = ON")
+        cursor.execute(f"UPDATE {table} SET {column} = CAST(X'ff' || {column} AS TEXT)")
+        cursor.execute("PRAGMA ignore_check_constraints = OFF")
+    code, report = run_verifier("database")
+    assert (code, report["counts"]["ok"]) == (gatebook_verify.IS_BROKEN, 600)
+    details = [row["detail"].encode(errors="backslashreplace") for row in report["findings"]]
+    assert any(detail.encode() in row for row in details), details
+    command = [sys.executable, "-I", FILE, "database", verify.describe_database()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert detail in done.stdout
 
 
 def test_manage_py_verify_runs_the_same_file(
