@@ -99,7 +99,7 @@ def test_a_name_that_is_no_utf8_is_named_and_all_entries_are_checked(
     assert (code, report["counts"]["ok"]) == (gatebook_verify.IS_BROKEN, 600)
     details = [row["detail"].encode(errors="backslashreplace") for row in report["findings"]]
     assert any(detail.encode() in row for row in details), details
-    command = [sys.executable, "-I", FILE, "database", verify.describe_database()]
+    command = [sys.executable, "-I", str(FILE), "database", verify.describe_database()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
     assert detail in done.stdout
