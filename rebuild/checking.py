@@ -5,7 +5,7 @@ the entries and that at the rows, others may have written both.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
@@ -25,6 +25,7 @@ from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild import batches, imported_comparison
 from rebuild.damaged_indexes import find_damaged_indexes
+from rebuild.readable_comparison import compare_readable
 from rebuild.registry import RebuildBatch, RowCheck, Unit, list_row_checks
 from rebuild.row_comparison import NOT_RESTORED, RowDifference, TableComparison, compare_batch
 from rebuild.short_entries import find_short_entries
@@ -88,8 +89,10 @@ def check_batches(
     A row that no entry gives is named for that only, and not again for what it refers to.
     """
     added: set[tuple[Any, ...]] = set()
+    entries_named: set[int] = set()
     with read_leniently():
         for result in _check_all(project, after, tables):
+            result = _leave_out_named(result, entries_named)
             named = [(row, (row.table, *row.key.values())) for row in result.differences]
             if result.unit == "relations":
                 others = tuple(row for row, key in named if key not in added)
@@ -99,6 +102,18 @@ def check_batches(
                 key for row, key in named if row.kind == "added" and isinstance(key[1], UUID)
             )
             yield result
+
+
+def _leave_out_named(result: BatchResult, entries_named: set[int]) -> BatchResult:
+    """Return the result without entries that were named before; several batches read some."""
+    differences = []
+    for row in result.differences:
+        if row.kind == "unreadable" and "position" in row.key and row.table == "journal_entry":
+            if row.position in entries_named:
+                continue
+            entries_named.add(row.position)
+        differences.append(row)
+    return replace(result, differences=tuple(differences))
 
 
 def _check_all(
@@ -219,41 +234,29 @@ def _check_batch(
 
 
 def _check_each(unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]) -> BatchResult:
-    """Check the tables of a batch one by one, because some of them cannot be compared."""
-    comparisons, errors = list[TableComparison](), dict[str, Exception]()
-    for check in checks:
-        try:
-            with read_one_snapshot():
-                comparisons += compare_batch(batch.copy_unread(), [check])
-        except READING_ERRORS as error:
-            errors[check.table] = error
+    """Check the tables of a batch one by one, because some entries cannot be read."""
+    readable = {check.table: compare_readable(check, batch) for check in checks}
+    comparisons = [part.comparison for part in readable.values() if part.comparison is not None]
     result = _summarize(unit, batch, comparisons)
-    unreadable = list(_describe_unreadable(batch, errors, all_fail=not comparisons))
+    session = batch.sessions[0] if batch.sessions else None
+    words = {at: why for part in readable.values() for at, why in part.left_out.items()}
+    unreadable = [
+        RowDifference(
+            *("unreadable", "journal_entry", batch.project, session),
+            *({"position": position}, position, "facts", why),
+        )
+        for position, why in sorted(words.items())
+    ]
+    key = {"session": session} if session else {"project": batch.project}
+    unreadable += [
+        RowDifference("unreadable", table, batch.project, session, key, 0, "*", ODD_ROW)
+        for table, part in readable.items()
+        if part.comparison is None
+    ]
     return replace(result, differences=(*result.differences, *unreadable))
 
 
-def _describe_unreadable(
-    batch: RebuildBatch, errors: Mapping[str, Exception], *, all_fail: bool
-) -> Iterator[RowDifference]:
-    """Yield what cannot be read: entries by position, else the tables that cannot be compared."""
-    session = batch.sessions[0] if batch.sessions else None
-    positions = set[int]()
-    for table, error in errors.items():
-        if isinstance(error, UnreadableEntry):
-            if error.position not in positions:
-                positions.add(error.position)
-                key: dict[str, Any] = {"position": error.position}
-                yield RowDifference(
-                    *("unreadable", "journal_entry", batch.project, session),
-                    *(key, error.position, "facts", error.words),
-                )
-            continue
-        key = {"session": session} if session else {"project": batch.project}
-        name = "journal_entry" if all_fail and len(errors) > 1 else table
-        words = "a row, or an entry about it, has a value of a form that Gatebook does not write"
-        yield RowDifference("unreadable", name, batch.project, session, key, 0, "*", words)
-        if name != table:
-            return
+ODD_ROW: Final = "a row, or an entry about it, has a value of a form that Gatebook does not write"
 
 
 def select_checks(unit: Unit, tables: Sequence[str]) -> list[RowCheck]:

@@ -34,7 +34,7 @@ def compare_imported_rows(batch: RebuildBatch, tables: Sequence[str]) -> Importe
     comparison = ImportedComparison()
     if tables and not set(tables) & set(IMPORTED_TABLES):
         return comparison
-    imports = _load_imports(batch)
+    imports = _load_imports(batch, comparison)
     for session in batch.sessions:
         position, imported = imports.get(session, (0, None))
         if imported is None and position:
@@ -52,7 +52,9 @@ def compare_imported_rows(batch: RebuildBatch, tables: Sequence[str]) -> Importe
     return comparison
 
 
-def _load_imports(batch: RebuildBatch) -> dict[UUID, tuple[int, dict[str, dict[str, str]] | None]]:
+def _load_imports(
+    batch: RebuildBatch, comparison: ImportedComparison
+) -> dict[UUID, tuple[int, dict[str, dict[str, str]] | None]]:
     """Return the entry of each import by session: its position, and its digests."""
     imports: dict[UUID, tuple[int, dict[str, dict[str, str]] | None]] = {}
     rows = Entry.objects.filter(
@@ -68,6 +70,15 @@ def _load_imports(batch: RebuildBatch) -> dict[UUID, tuple[int, dict[str, dict[s
         try:
             digests = read_entry_facts(position, text).get(FACT)
         except UnreadableEntry:  # named by short_entries.py
+            continue
+        parts = [] if digests is None else [digests, *getattr(digests, "values", list)()]
+        if not all(isinstance(part, dict) for part in parts):
+            comparison.differences.append(
+                RowDifference(
+                    *("unreadable", "journal_entry", batch.project, subject),
+                    *({"position": position}, position, "facts", f"its {FACT} are no objects"),
+                )
+            )
             continue
         # One without digests is of an earlier version, and not after one with them.
         if subject is not None and (digests is not None or subject not in imports):

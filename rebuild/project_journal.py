@@ -153,7 +153,6 @@ def _read_entries(
             salt, text = texts.get(row[0], (b"", ""))
             # A body counts only if it fits its commitment, which the seal covers.
             fits = compute_commitment(salt, text) == bytes(commitment or b"")
-            body = orjson.loads(text) if fits and text else None
             columns = dict(zip(names, row, strict=True))
             shown = columns["position"], columns["kind"], columns["facts"]
             facts = columns["facts"] = forms.read_full_facts(*shown)
@@ -162,4 +161,14 @@ def _read_entries(
             for name in _IDS:
                 if not isinstance(columns[name], UUID | None):
                     raise UnreadableEntry(columns["position"], f"its {name} is no UUID")
-            yield ProjectEntry(**columns, body=body)
+            yield ProjectEntry(**columns, body=_read_body(row[0], text) if fits and text else None)
+
+
+def _read_body(position: int, text: str) -> dict[str, Any]:
+    try:
+        body = orjson.loads(text)
+    except ValueError as error:
+        raise UnreadableEntry(position, "its body is no JSON") from error
+    if not isinstance(body, dict):
+        raise UnreadableEntry(position, "its body is no JSON object")
+    return body

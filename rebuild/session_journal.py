@@ -16,7 +16,7 @@ from journal.models import Erasure
 from ledger.store.effect_rows import to_uuid
 from rebuild.project_journal import is_archive
 from rebuild.registry import RebuildBatch
-from rebuild.unreadable_entries import UnreadableEntry, read_entry_facts
+from rebuild.unreadable_entries import UnreadableEntry, is_left_out, read_entry_facts
 
 ERASED: Final = "its body was erased"
 CHANGED: Final = "its body is missing or does not fit its commitment"
@@ -93,6 +93,8 @@ class SessionJournal:
 
     def _read(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for row in rows:
+            if is_left_out(row[0]):
+                continue
             entry = _read_entry(row)
             claimed_source, commitment, salt, text = row[_WIDTH:]
             if is_imported_source(entry.source):
@@ -127,7 +129,10 @@ class SessionJournal:
         text = self._texts.get(position)
         if text is None:
             return {}
-        value = long_numbers.parse_json(text)
+        try:
+            value = long_numbers.parse_json(text)
+        except ValueError as error:
+            raise UnreadableEntry(position, "its body is no JSON") from error
         return value if isinstance(value, dict) else {}
 
     def read_text(self, position: int) -> str:

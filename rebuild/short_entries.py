@@ -12,7 +12,12 @@ from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from rebuild.row_comparison import RowDifference
-from rebuild.unreadable_entries import EntryFacts, UnreadableEntry, read_entry_facts
+from rebuild.unreadable_entries import (
+    EntryFacts,
+    UnreadableEntry,
+    is_left_out,
+    read_entry_facts,
+)
 
 _PASSWORD: Final = ("person", "account", "salt", "password")
 # What every entry of a kind has, of every version: a text.
@@ -80,7 +85,12 @@ class FullForms:
         return ""
 
     def read_full_facts(self, position: int, kind: str, text: str) -> EntryFacts | None:
-        """Return the facts of an entry, None where this module names it. Raises UnreadableEntry."""
+        """Return the facts of an entry, None where it is left out or named by this module.
+
+        Raises UnreadableEntry.
+        """
+        if is_left_out(position):
+            return None
         try:
             facts = read_entry_facts(position, text)
         except UnreadableEntry:

@@ -1,5 +1,9 @@
 """Entries of a form that no version of Gatebook writes: the error that names them by position."""
 
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -14,6 +18,7 @@ READING_ERRORS: Final = (
     AttributeError,
     ArithmeticError,
     MemoryError,
+    RecursionError,
     ObjectDoesNotExist,
     ValidationError,
 )
@@ -29,6 +34,39 @@ class UnreadableEntry(KeyError):
 
     def __str__(self) -> str:
         return f"entry {self.position}: {self.words}"
+
+
+@dataclass(slots=True)
+class EntryFilter:
+    """Which entries a comparison does not read: those in `left_out`, and those after `last`."""
+
+    left_out: Set[int] = frozenset()
+    last: int = 2**63
+    read: set[int] = field(default_factory=set)  # the positions of those that it reads
+
+
+_filter: Final[ContextVar[EntryFilter | None]] = ContextVar("entry_filter", default=None)
+
+
+@contextmanager
+def filter_entries(chosen: EntryFilter) -> Iterator[None]:
+    """Let the block read only the entries that a filter lets through."""
+    token = _filter.set(chosen)
+    try:
+        yield
+    finally:
+        _filter.reset(token)
+
+
+def is_left_out(position: int) -> bool:
+    """Return True if the comparison that runs must pass over an entry; note it otherwise."""
+    chosen = _filter.get()
+    if chosen is None:
+        return False
+    if position in chosen.left_out or position > chosen.last:
+        return True
+    chosen.read.add(position)
+    return False
 
 
 class EntryFacts(dict[str, Any]):
@@ -53,3 +91,8 @@ def read_entry_facts(position: int, text: str) -> EntryFacts:
     if not isinstance(facts, dict):
         raise UnreadableEntry(position, "its facts are no JSON object")
     return EntryFacts(position, facts)
+
+
+def read_counted_facts(position: int, text: str) -> EntryFacts:
+    """Return the facts of an entry, none of one that is left out. Raises UnreadableEntry."""
+    return EntryFacts(position, {}) if is_left_out(position) else read_entry_facts(position, text)

@@ -1,7 +1,7 @@
 """Effects as of a cut: unchanged ones as stored, changed ones rebuilt from the journal."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -271,14 +271,19 @@ def _load_attempts(ids: Iterable[UUID]) -> dict[UUID, dict[int, Attempt]]:
 class ToolDeadlines:
     """The time limits of tools, as declared when an effect last changed."""
 
-    def __init__(self, project: UUID, since: int) -> None:
+    def __init__(
+        self,
+        project: UUID,
+        since: int,
+        read_facts: Callable[[int, str], Mapping[str, Any]] = lambda _at, text: orjson.loads(text),
+    ) -> None:
         self._project = project
         loaded = Entry.objects.filter(
             IS_OF_A_RARE_KIND, project=project, kind="admin.tools_loaded", position__gt=since
         )
         entries = loaded.order_by("position").values_list("position", "facts")
         self._before = [
-            (position, orjson.loads(facts).get("before", {})) for position, facts in entries
+            (position, read_facts(position, text).get("before", {})) for position, text in entries
         ]
 
     def of(self, folded: RebuiltEffect) -> int | None:

@@ -14,6 +14,7 @@ from rebuild.effect_fold import FoldedEffect, StoredEffect, fold_effects, load_b
 from rebuild.project_names import load_project_names
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, register_row_check
 from rebuild.session_journal import load_session_journals
+from rebuild.unreadable_entries import read_counted_facts
 
 _EFFECT_COLUMNS: Final = row_columns(EffectRow)
 _ATTEMPT_COLUMNS: Final = row_columns(AttemptRow)
@@ -36,7 +37,7 @@ def _fold_batch(batch: RebuildBatch) -> Iterator[tuple[UUID, list[FoldedEffect]]
     names = load_project_names(batch)
     if batch.project is None:
         return
-    deadlines = ToolDeadlines(batch.project, 0)
+    deadlines = ToolDeadlines(batch.project, 0, read_counted_facts)
     for session, journal in load_session_journals(batch).items():
         effects = Effect.objects.filter(session=session)
         if batch.effects is not None:

@@ -53,7 +53,10 @@ def test_a_session_that_passes_for_an_imported_one(inbox: InboxScenario) -> None
     assert {"approvals_vote", "approvals_gate"} <= named
 
 
-@pytest.mark.parametrize("facts", ["{}", "[]", "no JSON"])
+@pytest.mark.parametrize(
+    "facts",
+    ["{}", "[]", "no JSON", '{"row_digests":5}', '{"row_digests":{"ledger_effect":[]}}'],
+)
 def test_a_second_entry_of_an_import(origin: Origin, tmp_path: Path, facts: str) -> None:
     file = tmp_path / "s.zip"
     file.write_bytes(origin.export())
