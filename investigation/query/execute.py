@@ -377,11 +377,14 @@ def load_newest_values(
             [compiled.entity.select_project_rows(compiled.context.project).filter(pk__in=known_ids)]
         ]
     )
+    # Converting the ids of ten thousand rows takes longer than all else, so few searches read them.
+    is_past, is_merged = compiled.past is not None, any(len(stage) > 1 for stage in by_stage)
+    keys = ("opened_position", "pk") if is_past else ("opened_position",) if is_merged else ()
     for stage in by_stage:
         stage_rows: list[tuple[Any, ...]] = []
         for part in stage:
             part = part.annotate(**computed) if computed else part
-            rows = part.order_by("-opened_position").values_list("opened_position", "pk", *columns)
+            rows = part.order_by("-opened_position").values_list(*keys, *columns)
             stage_rows += rows[: most + 1 - len(newest_rows)]
         newest_rows += (
             stage_rows
@@ -391,13 +394,13 @@ def load_newest_values(
         if len(newest_rows) > most:
             break
     more = len(newest_rows) > most or lowest > 0
+    del newest_rows[most:]
     if compiled.past is None:
-        return [row[2:] for row in newest_rows[:most]], more
+        return [row[len(keys) :] for row in newest_rows] if keys else newest_rows, more
     rebuilt = compiled.past.rebuilt_rows
     names = as_of.RelatedValues([rebuilt[pk] for pk in compiled.past.matching_ids])
     values = [
-        as_of.past_values(row[2:], columns, rebuilt.get(row[1]), names)
-        for row in newest_rows[:most]
+        as_of.past_values(row[2:], columns, rebuilt.get(row[1]), names) for row in newest_rows
     ]
     return values, more
 

@@ -7,6 +7,7 @@ Every click edits only the text of the query.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, Final
 
 from accounts.models import Person
@@ -126,39 +127,39 @@ def sample_matches(
         for facet_field in entity.fields.values()
         if facet_field.facet and not isinstance(facet_field, MultiValue)
     ]
-    columns = {
+    shown = {
         facet_field.name: facet_field.shows or facet_field.path for facet_field in facet_fields
     }
     time_field = entity.fields[time_name or entity.time]
     computed = {_COMPUTED_TIME: time_field.compared()} if time_name else None
     time = _COMPUTED_TIME if time_name else time_field.path
-    extra = STATE_COLUMNS.get(entity.name, ())
+    state_columns = STATE_COLUMNS.get(entity.name, ())
     effect_column = _EFFECT_COLUMNS.get(entity.name)
     tools = list_tools_with_fields(compiled.context.project.id) if effect_column else frozenset()
+    columns = dict.fromkeys((*shown.values(), time, *state_columns))
     if effect_column is not None and tools:
-        extra = (*extra, effect_column)
+        columns[effect_column] = None
     newest_rows, more = load_newest_values(
-        compiled, (*columns.values(), time, *extra), COUNT_LIMIT, known_ids, computed
+        compiled, tuple(columns), COUNT_LIMIT, known_ids, computed
     )
-    time_index = len(columns)
-    split = list(columns).index(entity.split)
-    states = [
-        derive_shown_value(entity, row[split], row[time_index + 1 :], compiled.context.now_us)
-        for row in newest_rows
-    ]
+    # Column by column, because counting a column takes a third of the time of counting rows.
+    values = dict(zip(columns, zip(*newest_rows, strict=True), strict=False))
+    values = values or dict.fromkeys(columns, ())
+    states = derive_shown_values(
+        entity,
+        values[shown[entity.split]],
+        [values[column] for column in state_columns],
+        compiled.context.now_us,
+    )
     counted = {
-        facet_field.name: Counter(
-            states if number == split else (row[number] for row in newest_rows)
-        )
-        for number, facet_field in enumerate(facet_fields)
+        name: Counter(states if name == entity.split else values[column])
+        for name, column in shown.items()
     }
     declared: dict[str, Counter[Any]] = {}
-    if tools:
-        tool_index = list(columns).index("tool")
-        declared |= count_declared_values(
-            [row[-1] for row in newest_rows if row[tool_index] in tools]
-        )
-    times = [row[time_index] for row in newest_rows]
+    if effect_column is not None and tools:
+        pairs = zip(values[shown["tool"]], values[effect_column], strict=True)
+        declared |= count_declared_values([effect for tool, effect in pairs if tool in tools])
+    times = list(values[time])
     return MatchSample(counted, times, states, more, declared=declared, time_name=time_name)
 
 
@@ -206,27 +207,34 @@ STATE_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 _EFFECT_COLUMNS: Final = {"effect": "id", "gate": "effect_id"}
 
 
-class _StateColumns:
-    """The columns of an effect or session that its shown state depends on."""
+def derive_shown_values(
+    entity: Entity, values: Sequence[Any], columns: Sequence[Sequence[Any]], now_us: int
+) -> list[str]:
+    """Return the values of the histogram's stacking field as pages show them.
 
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
-
-
-def derive_shown_value(entity: Entity, value: Any, columns: Sequence[Any], now_us: int) -> str:
-    """Return the value of the histogram's stacking field as pages show it.
-
-    `columns` begin with the entity's STATE_COLUMNS.
+    `columns` are the entity's STATE_COLUMNS of the same rows.
     """
     if entity.name == "effect":
-        permission, outcome, deadline_us = columns[:3]
-        shape = _StateColumns(
-            state=value, permission=permission, outcome=outcome, deadline_us=deadline_us
-        )
-        return _STATE_KEYS[display_state.derive_shown_state(shape, now_us)]  # type: ignore[arg-type]
+        permissions, outcomes, deadlines = columns
+        late = [us is not None and us < now_us for us in deadlines]
+        kinds = list(zip(values, permissions, outcomes, late, strict=True))
+        # Thousands of rows are of a few kinds.
+        keys = {kind: _derive_state_key(*kind, now_us) for kind in set(kinds)}
+        return [keys[kind] for kind in kinds]
     if entity.name == "session":
-        return "no_end_told" if columns[0] == "reported" and value == "running" else str(value)
-    return str(value)
+        return [
+            "no_end_told" if mode == "reported" and value == "running" else str(value)
+            for value, mode in zip(values, columns[0], strict=True)
+        ]
+    return [str(value) for value in values]
+
+
+def _derive_state_key(state: str, permission: str, outcome: str, is_late: bool, now_us: int) -> str:
+    deadline_us = now_us - 1 if is_late else None
+    effect: Any = SimpleNamespace(
+        state=state, permission=permission, outcome=outcome, deadline_us=deadline_us
+    )
+    return _STATE_KEYS[display_state.derive_shown_state(effect, now_us)]
 
 
 _COMPUTED_TIME: Final = "time_of_it"
@@ -279,12 +287,13 @@ def _build_bars(compiled: CompiledQuery, sample: MatchSample) -> list[Bar]:
     if not pairs:
         return []
     times = [us for us, _ in pairs]
+    earliest, latest = min(times), max(times)
     since_us = None if sample.time_name else compiled.since_us
     until_us = None if sample.time_name else compiled.until_us
-    first = min(times) if since_us is None or sample.more else since_us
-    last = max(times) if until_us is None or until_us > max(times) else until_us - 1
+    first = earliest if since_us is None or sample.more else since_us
+    last = latest if until_us is None or until_us > latest else until_us - 1
     # since:0001-01-01 would need bars before 1970, for which there are no years.
-    first = max(min(first, min(times)), 0)
+    first = max(min(first, earliest), 0)
     span = last - first + 1
     step = next((s for s in _STEPS_S if span <= s * US * (MAX_BARS - 1)), 0) * US
     if not step:
@@ -293,8 +302,10 @@ def _build_bars(compiled: CompiledQuery, sample: MatchSample) -> list[Bar]:
     begin = first // step * step
     number = (last - begin) // step + 1
     stacked: list[Counter[str]] = [Counter() for _ in range(number)]
-    for us, state in pairs:
-        stacked[(us - begin) // step][state] += 1
+    for (index, state), count in Counter(
+        [((us - begin) // step, state) for us, state in pairs]
+    ).items():
+        stacked[index][state] = count
     order = [key for key, _ in compiled.entity.fields[compiled.entity.split].choices]
     bars = []
     for index, counter in enumerate(stacked):

@@ -33,7 +33,5 @@ def count_recent_values(entity: Entity, known_field: Field, project: Project) ->
     newest = rows.order_by(order).values_list(column, *extra)[:RECENT_ROWS]
     if not is_split:
         return Counter(value for (value,) in newest if value not in ("", None))
-    at_us = now_us()
-    return Counter(
-        facets.derive_shown_value(entity, value, columns, at_us) for value, *columns in newest
-    )
+    values, *columns = list(zip(*newest, strict=True)) or [()] * (1 + len(extra))
+    return Counter(facets.derive_shown_values(entity, values, columns, now_us()))
