@@ -8,11 +8,11 @@ from typing import Final
 
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
 from django.db import DatabaseError, DataError, InterfaceError, connection
 from django.http import parse_cookie
 
 from accounts import tokens
+from accounts.sign_in_store import SessionStore
 from api.endpoint import BATCH_BYTES
 from hooks.code_hosts import source_addresses
 from hooks.coding_agents.hook_bodies import HOOK_BYTES

@@ -19,13 +19,13 @@ import pytest
 import structlog
 import time_machine
 from django.contrib.auth.models import User
-from django.contrib.sessions.backends.db import SessionStore
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
 from psycopg_pool import PoolTimeout
 
+from accounts.sign_in_store import SessionStore
 from config import secret_keys
 from config.logging import JSONFormatter
 from config.urls import urlpatterns as real_patterns
