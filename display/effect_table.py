@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from django.db.models import Expression, F, QuerySet
 
@@ -42,11 +43,46 @@ EFFECT_TABLE_COLUMNS: Final = (
 )
 
 
+class FoundEffect(NamedTuple):
+    """The columns of an effect that a table of found effects shows, by their names in a query.
+
+    Fifty of these take a millisecond less than fifty models.
+    """
+
+    id: UUID
+    opened_position: int
+    session_id: UUID
+    agent_id: UUID
+    tool: str
+    plan_position: int | None
+    received_us: int
+    deadline_us: int | None
+    state: str
+    outcome: str
+    permission: str
+    permission_basis: str
+    violates: bool
+    ref: str
+    ref_class: str
+    environment: str
+    plan_head: str | None
+    session_position: int
+    agent_name: str
+    repository_name: str | None
+
+    @property
+    def pk(self) -> UUID:
+        return self.id
+
+    def __str__(self) -> str:
+        return f"e_{self.opened_position}"
+
+
 @dataclass(slots=True)
 class EffectTableRow:
     """One effect in a table."""
 
-    effect: Any  # ledger.models.Effect loaded with `select_row_columns`
+    effect: Any  # a FoundEffect, or a model loaded with `select_row_columns`
     marked: bool = False
     corrected_us: int | None = None  # when it was planned by the corrected clock, if requested
 

@@ -131,7 +131,7 @@ class SearchPage:
         if self.results is None or self.results.snippets:
             return False
         effects = [row.effect for row in self.rows]
-        return any(effect.repository_id or effect.ref or effect.environment for effect in effects)
+        return any(effect.repository_name or effect.ref or effect.environment for effect in effects)
 
     @property
     def owners(self) -> bool:

@@ -11,7 +11,7 @@ from django.db.models import F, QuerySet
 
 from accounts.models import Project
 from db.compiled_query import CompiledQuerySet
-from display.effect_table import select_row_columns, to_effect_rows
+from display.effect_table import FoundEffect, select_row_columns, to_effect_rows
 from display.run_times import run_time_expression
 from investigation.fulltext import snippets, word_search
 from investigation.fulltext.snippets import Snippet
@@ -87,7 +87,8 @@ def load_search_results(
             more=sample.more,
             sample=sample,
         )
-    is_usual = not (search.columns or search.shows_ran)
+    # What changed since a past moment is set on models.
+    is_usual = not (search.columns or search.shows_ran) and compiled.past is None
     ordered = _load_in_run_order(compiled, search) if search.shows_ran else None
     if ordered is not None:
         return _load_rest_of_rows(search, *ordered, started=started)
@@ -285,9 +286,10 @@ def _attach_calls(gates: list[Any]) -> None:
 
 
 def _load_effects_by_id(project: UUID, ids: list[Any]) -> list[Any]:
-    return _compiled_effects_query(len(ids)).rows(
+    rows = _compiled_effects_query(len(ids)).rows(
         project=project, **{f"id_{number}": effect_id for number, effect_id in enumerate(ids)}
     )
+    return list(map(FoundEffect._make, rows))
 
 
 @lru_cache(maxsize=execute.PAGE_SIZE)
@@ -295,9 +297,8 @@ def _compiled_effects_query(number: int) -> CompiledQuerySet:
     """Return the compiled query of `number` effects as the page shows them."""
 
     def build(project: UUID, **ids: UUID) -> "QuerySet[Any]":
-        return _with_effect_columns(
-            Effect.objects.filter(project=project, pk__in=list(ids.values()))
-        )
+        effects = Effect.objects.filter(project=project, pk__in=list(ids.values()))
+        return _with_effect_columns(effects).values_list(*FoundEffect._fields)
 
     return CompiledQuerySet(build, project=UUID, **{f"id_{index}": UUID for index in range(number)})
 
