@@ -37,6 +37,7 @@ _OUTPUTS: Final = ("error", "stderr", "output", "stdout", "content", "text", "me
 _WHOLE: Final = 8192
 _BEGINNING: Final = 1024
 _SHORT: Final = 100  # characters up to which an argument is short
+_dump_json: Final = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes one each time
 _HEAD: Final = Case(
     When(length__lte=_WHOLE, then="text"),
     default=Substr("text", 1, _BEGINNING),
@@ -150,7 +151,7 @@ def summarize_answer(text: str) -> str:
 def _line(value: Any) -> str:
     if isinstance(value, str) and len(value) <= MAX_SUMMARY_CHARACTERS and value.isprintable():
         return value.strip()  # most are one short line
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else _dump_json(value)
     lines = text[: 4 * MAX_SUMMARY_CHARACTERS].strip().splitlines()
     return _cut(
         " ⏎ ".join(line.strip() for line in lines if line.strip()),

@@ -267,7 +267,7 @@ def utf8_length(text: str) -> int:
 def _join(text: str, limit: int | None, *, one_line: bool, prose: bool) -> SafeString:
     head = text if limit is None else text[:limit]
     if (_LINE if one_line else _PAGE).search(head) is None:
-        shown = SafeString(html.escape(head))
+        shown = SafeString(html.escape(head) if _MARKUP(head) else head)
     else:
         pieces = split_untrusted(head, one_line=one_line, prose=prose)
         shown = SafeString("".join(map(_markup, pieces)))

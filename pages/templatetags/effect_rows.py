@@ -130,6 +130,7 @@ def timeline_effects(timeline: Timeline, three: bool, answered: bool) -> SafeStr
 
 
 @register.simple_tag
+@lru_cache(maxsize=1024)
 def agent_link(agent: UUID, agent_name: str) -> SafeString:
     """Return the name of an agent as a link to its page."""
     return format_markup('<a href="{}">{}</a>', page_url(agent, "agent"), name(agent_name, 40))

@@ -150,15 +150,12 @@ def untrusted(
     }
 
 
-_UNTRUSTED: Final = SafeString('<span class="untrusted" hx-disable hx-ignore dir="ltr">')
-_END: Final = SafeString("</span>")
-
-
 @register.filter
 def untrusted_line(text: object, limit: int = 120, *, prose: bool = False) -> SafeString:
     """`{{ text|untrusted_line:120 }}`: agents' text on one line, inert."""
     words = "" if text is None else str(text)
-    return _UNTRUSTED + agents_text.render_untrusted_line(words, limit, prose=prose) + _END
+    line = agents_text.render_untrusted_line(words, limit, prose=prose)
+    return format_markup('<span class="untrusted" hx-disable hx-ignore dir="ltr">{}</span>', line)
 
 
 @register.filter
