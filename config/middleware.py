@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import cache
 
 import structlog
 from django.conf import settings
@@ -106,6 +107,7 @@ class OwnPasswordMiddleware(_Middleware):
         return self.get_response(request)
 
 
+@cache
 def _open_to_all() -> tuple[str, ...]:
     """Return the paths that anybody may open; they show nothing of any project."""
     pages = (reverse(name) for name in ("password", "sign_in", "sign_out"))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from django import template
@@ -170,10 +170,18 @@ def as_of(context: dict[str, Any]) -> dict[str, object]:
     The position is that from before the view read its rows, where the view has stored it.
     """
     standing = load_project_status(context["request"])
+    job_texts = standing.job_texts or ""
     return {
         "version": settings.GATEBOOK_VERSION,
         "now": datetime.now(UTC),
         "position": getattr(context["request"], "read_to", standing.position),
-        "jobs": jobs.evaluate_jobs(standing.job_texts or "", now_us()),
-        "clock": jobs.find_clock_step(standing.job_texts or "", now_us()),
+        "jobs": [job for job in jobs.evaluate_jobs(job_texts, now_us()) if job.is_shown],
+        "clock": jobs.find_clock_step(job_texts, now_us()),
     }
+
+
+@register.simple_tag
+@cache
+def key_help() -> SafeString:
+    """Render the help on keys, which is the same for all. Cached for the process."""
+    return SafeString(get_template("_key_help.html").render())
