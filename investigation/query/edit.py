@@ -82,21 +82,22 @@ def set_time_range(query: Query, entity: Entity, from_us: int, to_us: int, name:
 
     `name` is another field of time than the entity's.
     """
-    if name:
-        time = entity.fields[name]
-        plain = remove_conditions(query, lambda node: _is_field(node, time, query))
-        bounds = f"{name}:>={format_moment(from_us)} {name}:<{format_moment(to_us)}"
-        return add_condition(compiler.parse_query(plain), bounds)
-    return add_condition(
-        compiler.parse_query(remove_time_conditions(query, entity)),
-        f"since:{format_moment(from_us)} until:{format_moment(to_us)}",
-    )
+    return add_time_range(parse_without_time(query, entity, name), from_us, to_us, name)
 
 
-def set_last_age(query: Query, entity: Entity, age: str) -> str:
-    """Return the text of `query` with its time conditions replaced by the last `age` (as 7d)."""
+def parse_without_time(query: Query, entity: Entity, name: str = "") -> Query:
+    """Return `query` without its top-level time conditions, or those on the field `name`."""
+    if not name:
+        return compiler.parse_query(remove_time_conditions(query, entity))
+    time = entity.fields[name]
+    return compiler.parse_query(remove_conditions(query, lambda node: _is_field(node, time, query)))
+
+
+def add_time_range(plain: Query, from_us: int, to_us: int, name: str = "") -> str:
+    """Return the text of `plain`, which has no time conditions, in [from_us, to_us)."""
+    since, until = format_moment(from_us), format_moment(to_us)
     return add_condition(
-        compiler.parse_query(remove_time_conditions(query, entity)), f"since:{age}"
+        plain, f"{name}:>={since} {name}:<{until}" if name else f"since:{since} until:{until}"
     )
 
 

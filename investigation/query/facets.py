@@ -307,6 +307,7 @@ def _build_bars(compiled: CompiledQuery, sample: MatchSample) -> list[Bar]:
     ).items():
         stacked[index][state] = count
     order = [key for key, _ in compiled.entity.fields[compiled.entity.split].choices]
+    plain = edit.parse_without_time(compiled.query, compiled.entity, sample.time_name)
     bars = []
     for index, counter in enumerate(stacked):
         start = begin + index * step
@@ -314,8 +315,6 @@ def _build_bars(compiled: CompiledQuery, sample: MatchSample) -> list[Bar]:
             counter.items(),
             key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order),
         )
-        text = edit.set_time_range(
-            compiled.query, compiled.entity, start, start + step, sample.time_name
-        )
+        text = edit.add_time_range(plain, start, start + step, sample.time_name)
         bars.append(Bar(start, start + step, parts, counter.total(), text))
     return bars

@@ -307,15 +307,15 @@ def list_date_ranges(query: Query, now: datetime) -> list[tuple[str, str, bool]]
     """Return days to narrow to, in UTC: (word, edited query, whether it is current)."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     day = timedelta(days=1)
-    entity = ENTITIES[query.entity]
     ranges = (
         ("Today", today, today + day),
         ("Yesterday", today - day, today),
         ("Last 7 days", today - 6 * day, today + day),
         (f"{today:%A} last week", today - 7 * day, today - 6 * day),
     )
+    plain = edit.parse_without_time(query, ENTITIES[query.entity])
     edited = [
-        (word, edit.set_time_range(query, entity, _to_us(start), _to_us(end)))
+        (word, edit.add_time_range(plain, _to_us(start), _to_us(end)))
         for word, start, end in ranges
     ]
     return [(word, text, text == query.text.strip()) for word, text in edited]
@@ -331,8 +331,8 @@ def _format_day(us: int | None) -> str:
 
 def list_time_ranges(query: Query) -> list[tuple[str, str, bool]]:
     """Return times to narrow to: (word, edited query, whether it is current)."""
-    entity = ENTITIES[query.entity]
-    always = edit.remove_time_conditions(query, entity)
+    plain = edit.parse_without_time(query, ENTITIES[query.entity])
+    always = plain.text
     time_terms = [
         node
         for node in compiler.top_level_conditions(query)
@@ -343,7 +343,7 @@ def list_time_ranges(query: Query) -> list[tuple[str, str, bool]]:
     timeless = always == query.text.strip()
     return [
         ("any time", always, timeless),
-        *((word, edit.set_last_age(query, entity, age), since == age) for age, word in AGES),
+        *((word, edit.add_condition(plain, f"since:{age}"), since == age) for age, word in AGES),
     ]
 
 

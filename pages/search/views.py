@@ -18,7 +18,7 @@ from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser import values
 from investigation.query.parser.ast import QueryError
 from investigation.saved_queries import builtin_questions, past_queries
-from pages.search import jump, query_builder
+from pages.search import jump
 from pages.search.page import SearchPage, build_search_page
 from pages.search.results import SearchResults, find_correction, load_search_results
 from pages.search.search_request import RedirectTo, parse_search_request
@@ -152,7 +152,6 @@ def _context(page: SearchPage) -> dict[str, Any]:
         "page": page,
         "results": page.results,
         "entities": [(entity.name, entity.plural) for entity in ENTITIES.values()],
-        "operators": query_builder.OPERATORS,
         "questions": [
             (question.name, builtin_questions.fill_question(question, {}))
             for question in map(builtin_questions.QUESTIONS_BY_NUMBER.__getitem__, HEAD_QUESTIONS)
