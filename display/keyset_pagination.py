@@ -62,7 +62,7 @@ def merge_pages(
     One query for each arm, and one for `rows` by id. The arms select only ids and positions, so
     that each can use its own index, and the joins of `rows` cannot change the plan.
     """
-    return page_in_stages([list(arms)], rows, size, window)
+    return page_in_stages([list(arms)], lambda ids: rows.filter(pk__in=ids), size, window)
 
 
 def gather_page(
@@ -98,16 +98,12 @@ class _CombinedArms:
 
 
 def page_in_stages(
-    stages: Stages,
-    rows: "QuerySet[Any]",
-    size: int,
-    window: Window,
-    by_id: "Callable[[list[Any]], Iterable[Any]] | None" = None,
+    stages: Stages, by_id: Callable[[list[Any]], Iterable[Any]], size: int, window: Window
 ) -> Page[Any]:
     """Return one page of arms in stages.
 
     All rows of a stage are older than those of the stages before it; its arms are queried only if
-    these had too few rows. `by_id`, if given, loads the rows instead of `rows`.
+    these had too few rows. `by_id` loads rows by their ids.
     """
     keys_page = _load_page(
         [[arm.values_list("pk", "opened_position", named=True) for arm in arms] for arms in stages],
@@ -115,8 +111,7 @@ def page_in_stages(
         window,
     )
     ids = [row.pk for row in keys_page.rows]
-    loaded = (by_id(ids) if by_id is not None else rows.filter(pk__in=ids)) if ids else []
-    rows_by_id = {row.pk: row for row in loaded}
+    rows_by_id = {row.pk: row for row in by_id(ids)} if ids else {}
     keys_page.rows = [rows_by_id[row.pk] for row in keys_page.rows if row.pk in rows_by_id]
     return keys_page
 

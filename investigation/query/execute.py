@@ -1,7 +1,8 @@
 """Execute a query: one page of rows, newest first, or groups. Every read is bounded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, Final
 from uuid import UUID
@@ -37,7 +38,7 @@ LATEST_US: Final = 2**62
 RowLoader = Callable[[UUID, list[Any]], list[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompiledQuery:
     """A parsed and compiled query. All of `parts` select the matching rows of `entity`."""
 
@@ -68,6 +69,14 @@ class CompiledQuery:
     @property
     def text(self) -> str:
         return self.query.text
+
+    @cached_property
+    def stages(self) -> "list[list[QuerySet[Any]]]":
+        """Return the matches as stages of disjoint querysets; a page and its count share them.
+
+        All rows of one stage are older than all rows of the stages before it.
+        """
+        return _build_stages(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +256,14 @@ def _load_page(
 ) -> ResultPage:
     before, after = window.before, window.after
     lowest = _lowest_position(compiled, before) if after is None else 0
-    all_rows = compiled.entity.select_project_rows(compiled.context.project)
-    # Building a queryset that is never executed costs time as well.
-    all_rows = rows(all_rows) if by_id is None else all_rows
-    project = compiled.context.project.id
-    load_rows = (lambda ids: by_id(project, ids)) if by_id is not None else None
-    page = keyset_pagination.page_in_stages(
-        page_stages(compiled, lowest), all_rows, size, window, load_rows
-    )
+    project = compiled.context.project
+
+    def load_rows(ids: list[Any]) -> Iterable[Any]:
+        if by_id is not None:
+            return by_id(project.id, ids)
+        return rows(compiled.entity.select_project_rows(project)).filter(pk__in=ids)
+
+    page = keyset_pagination.page_in_stages(page_stages(compiled, lowest), load_rows, size, window)
     page_rows = page.rows
     if compiled.past is not None:
         page_rows = past_rows.set_past_values(
@@ -303,12 +312,14 @@ def disjoint_querysets(compiled: CompiledQuery) -> "list[QuerySet[Any]]":
 
 
 def page_stages(compiled: CompiledQuery, lowest: int = 0) -> "list[list[QuerySet[Any]]]":
-    """Return the matches from position `lowest` on, as stages of disjoint querysets.
+    """Return the stages of the matches from position `lowest` on."""
+    if not lowest:
+        return compiled.stages
+    return [[arm.filter(opened_position__gte=lowest) for arm in arms] for arms in compiled.stages]
 
-    All rows of one stage are older than all rows of the stages before it.
-    """
+
+def _build_stages(compiled: CompiledQuery) -> "list[list[QuerySet[Any]]]":
     rows = _limit_positions(_project_rows(compiled), compiled)
-    rows = rows.filter(opened_position__gte=lowest) if lowest else rows
     aged = next((part for part in compiled.parts if part.by_age), None)
     other_parts = [part for part in compiled.parts if part is not aged]
     alternatives = [part.arms or (part.q,) for part in other_parts]
@@ -329,7 +340,6 @@ def page_stages(compiled: CompiledQuery, lowest: int = 0) -> "list[list[QuerySet
         arm.exclude(pk__in=list(compiled.past.rebuilt_rows)) for stage in by_stage for arm in stage
     ]
     rebuilt = _project_rows(compiled).filter(pk__in=compiled.past.matching_ids)
-    rebuilt = rebuilt.filter(opened_position__gte=lowest) if lowest else rebuilt
     return [[*unchanged, *([rebuilt] if compiled.past.matching_ids else [])]]
 
 
