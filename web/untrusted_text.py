@@ -269,7 +269,9 @@ def utf8_length(text: str) -> int:
 def _join(text: str, limit: int | None, *, one_line: bool, prose: bool) -> SafeString:
     head = text if limit is None else text[:limit]
     # Most texts are so plain that no pattern is needed, which takes longer than all else.
-    is_plain = head.isascii() and head.isprintable() and _LONG_BLANK not in head
+    # Summaries end with "…" where they are cut.
+    bare = head.removesuffix("…")
+    is_plain = bare.isascii() and bare.isprintable() and _LONG_BLANK not in bare
     if is_plain or (_LINE if one_line else _PAGE).search(head) is None:
         shown = SafeString(html.escape(head) if _MARKUP(head) else head)
     else:

@@ -203,7 +203,7 @@ def row_time(us: int | None, day: str) -> SafeString:
     if us is None or not day:
         return moment(us, "ms")
     at = datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
-    return format_markup("<time datetime={}Z data-form=time>{}</time>", at[:23], at[11:23])
+    return SafeString(f"<time datetime={at[:23]}Z data-form=time>{at[11:23]}</time>")
 
 
 @register.filter

@@ -20,7 +20,7 @@ from investigation.fulltext.snippets import Snippet
 from investigation.query import docs, result_columns
 from investigation.query.column_types import Column, Reader
 from investigation.query.entity_registry import ENTITIES
-from investigation.query.facets import Facet, FacetValue
+from investigation.query.facets import Facet
 from pages.search import query_builder
 from pages.search.histogram import BAR_STYLES, HistogramDrawing
 from pages.search.page import SearchPage
@@ -325,13 +325,37 @@ def style(entity: str, value: str, word: str) -> SafeString:
 
 
 @register.simple_tag
-def facet_word(entity: str, facet: Facet, value: FacetValue, split: str) -> SafeString:
-    """Render one value of a facet."""
-    return (
-        style(entity, value.value, value.label)
-        if facet.field.name == split
-        else name(value.label, _LONGEST)
+def facet_links(page: SearchPage, facet: Facet) -> SafeString:
+    """Render the values of a facet as links. Without a template, which takes twice as long."""
+    assert page.results is not None  # noqa: S101 - rendered only with results
+    entity, kept = page.results.compiled.entity, page.request.kept
+    is_split = facet.field.name == entity.split
+    return SafeString(
+        "".join(
+            format_markup(
+                _CHOSEN_FACET if value.chosen else _FACET,
+                search_url(value.text, kept),
+                style(entity.name, value.value, value.label)
+                if is_split
+                else name(value.label, _LONGEST),
+                grouped(value.count),
+                truncatechars(value.adds, 60),
+            )
+            for value in facet.values
+        )
     )
+
+
+_FACET: Final = (
+    '<li><a href="{}"><span>{}</span><span class="push">{}</span>'
+    '<code class="adds" aria-hidden="true">+ {}</code></a></li>'
+)
+_CHOSEN_FACET: Final = (
+    '<li><a href="{}" aria-current="true"><span>{}'
+    '<span class="visually-hidden">, selected; remove this filter</span></span>'
+    '<span class="push">{} <span aria-hidden="true">×</span></span>'
+    '<code class="adds" aria-hidden="true">− {}</code></a></li>'
+)
 
 
 @register.simple_tag
