@@ -6,6 +6,7 @@ templates show every line as untrusted text.
 
 import json
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from django.db.models import Case, OuterRef, Subquery, TextField, When
@@ -31,6 +32,8 @@ COMMAND_ARGUMENTS: Final = (
 SIGNIFICANT_ARGUMENTS: Final = (*COMMAND_ARGUMENTS, "pattern", "prompt", "subject")
 # What an agent says about a call; it comes last.
 COMMENT_ARGUMENTS: Final = ("description", "why", "thought", "explanation")
+_SIGNIFICANT: Final = frozenset(SIGNIFICANT_ARGUMENTS)
+_COMMENTS: Final = frozenset(COMMENT_ARGUMENTS)
 _EXITS: Final = ("exit", "exit_code", "exitcode", "returncode", "return_code")
 _OUTPUTS: Final = ("error", "stderr", "output", "stdout", "content", "text", "message")
 # Characters of a body that lists read; of longer ones they read the beginning.
@@ -100,22 +103,18 @@ def summarize_arguments(value: Any) -> str:
     """Return one line that distinguishes this call: short and simple arguments first."""
     if not isinstance(value, dict):
         return "" if value is None else _line(value)
-    ordered = sorted(value.items(), key=lambda named: _is_nested(named[1]))
-    pieces = [
-        (_line(name), _line(piece)) for name, piece in ordered if piece not in (None, "", [], {})
-    ]
+    pieces = []
+    for argument, piece in value.items():
+        if piece or piece == 0:  # a number or false, not an empty text, list or object
+            name, line = _line(argument), _line(piece)
+            rank = (name not in _SIGNIFICANT, name in _COMMENTS, len(line) > _SHORT)
+            pieces.append(((*rank, _is_nested(piece)), name, line))
     if len(pieces) == 1:
-        return pieces[0][1]
-    pieces.sort(
-        key=lambda piece: (
-            piece[0] not in SIGNIFICANT_ARGUMENTS,
-            piece[0] in COMMENT_ARGUMENTS,
-            len(piece[1]) > _SHORT,
-        )
-    )
-    named = [f"{name}={line}" for name, line in pieces]
-    if pieces and pieces[0][0] in SIGNIFICANT_ARGUMENTS:
-        named[0] = pieces[0][1]
+        return pieces[0][2]
+    pieces.sort(key=itemgetter(0))
+    named = [f"{name}={line}" for _, name, line in pieces]
+    if pieces and pieces[0][1] in _SIGNIFICANT:
+        named[0] = pieces[0][2]
     return _cut("  ".join(named))
 
 
@@ -151,6 +150,8 @@ def summarize_answer(text: str) -> str:
 def _line(value: Any) -> str:
     if isinstance(value, str) and len(value) <= MAX_SUMMARY_CHARACTERS and value.isprintable():
         return value.strip()  # most are one short line
+    if type(value) is int:
+        return str(value)
     text = value if isinstance(value, str) else _dump_json(value)
     lines = text[: 4 * MAX_SUMMARY_CHARACTERS].strip().splitlines()
     return _cut(

@@ -4,10 +4,12 @@ Uses no models: `state` reads the attributes of an effect.
 """
 
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, Protocol
 
 from django import template
+from django.conf import settings
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from db.clock import now_us
@@ -130,6 +132,13 @@ def status(word: str) -> SafeString:
 def outcome(word: str) -> SafeString:
     """Render an outcome with shape and colour; nothing for an empty one."""
     return _state(word, OUTCOMES.get(word, ("is-planned", "dash"))) if word else SafeString("")
+
+
+@register.simple_tag
+@cache
+def page_path(name: str) -> str:
+    """`{% page_path "search" %}`: like the url tag, but resolved once for all pages."""
+    return reverse(name, urlconf=settings.ROOT_URLCONF)
 
 
 @register.inclusion_tag("_untrusted.html")
