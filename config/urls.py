@@ -14,6 +14,7 @@ urlpatterns = [
     path("proofs/gatebook-verify.py", verifier_download.verifier_file, name="verifier_file"),
     path("docs/", docs_start, name="docs"),
     path("docs/api/", openapi.show_api_page, name="api"),
+    path("", include("pages.urls")),  # the most read ones
     path("", include("accounts.urls")),
     path("", include("approvals.urls")),
     path("", include("notifications.urls")),
@@ -22,7 +23,6 @@ urlpatterns = [
     path("retention/", include("retention.urls")),
     path("", include("proofs.urls")),
     path("", include("proofs.proof_urls")),
-    path("", include("pages.urls")),
 ]
 
 handler400 = "accounts.views.errors.bad_request"

@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from django.utils.html import conditional_escape
 from django.utils.safestring import SafeString
 
 MAX_CHARACTERS = 4096
@@ -71,14 +72,10 @@ _MARKUP = re.compile("[&<>\"']").search  # hardly any part has markup: half the 
 
 def format_markup(form: str, *parts: str) -> SafeString:
     """Format like `format_html`, but faster; `form` must be a literal of ours."""
-    return SafeString(
-        form.format(
-            *[
-                part if isinstance(part, SafeString) or not _MARKUP(part) else html.escape(part)
-                for part in parts
-            ]
-        )
-    )
+    for part in parts:
+        if not isinstance(part, SafeString) and _MARKUP(part):
+            return SafeString(form.format(*map(conditional_escape, parts)))
+    return SafeString(form.format(*parts))
 
 
 class TextPiece(NamedTuple):

@@ -148,16 +148,14 @@ def effect_cell(row: EffectTableRow, asof: str = "") -> SafeString:
     """
     effect = row.effect
     tool = _name(effect.tool, 32) if effect.tool else _NO_PLAN
-    handle, link = str(effect), page_url(effect.id, "effect") + asof
-    return format_markup(
-        _EFFECT_CELL, handle, link, handle, tool, _VIOLATION if effect.violates else ""
+    # All parts are markup, or ours without a sign that needs escaping.
+    return SafeString(
+        f'<th role=rowheader scope=row data-label="Effect"><a class="handle" id="{effect}"'
+        f' href="{page_url(effect.id, "effect")}{asof}">{effect}</a> {tool}'
+        f"{_VIOLATION if effect.violates else ''}</th>"
     )
 
 
-_EFFECT_CELL: Final = (
-    '<th role=rowheader scope=row data-label="Effect">'
-    '<a class="handle" id="{}" href="{}">{}</a> {}{}</th>'
-)
 _NO_PLAN: Final = SafeString('<span class="quiet">plan not arrived</span>')
 _VIOLATION: Final = format_markup(' <span class="flag is-danger">{}violation</span>', mark("warn"))
 
@@ -176,13 +174,9 @@ def arguments_cell(row: EffectTableRow) -> SafeString:
 
 def session_link(row: EffectTableRow, asof: str = "") -> SafeString:
     """Return a link to the effect in its session; `asof` as for `effect_cell`."""
-    handle, link = (
-        str(row.effect),
-        page_url(row.effect.session_id, "session") + (f"{asof}&" if asof else "?"),
-    )
-    return format_markup(
-        '<a href="{}at={}#{}">s_{}</a>', link, handle, handle, str(row.effect.session_position)
-    )
+    effect = row.effect
+    link = page_url(effect.session_id, "session") + (f"{asof}&amp;" if asof else "?")
+    return SafeString(f'<a href="{link}at={effect}#{effect}">s_{effect.session_position}</a>')
 
 
 @register.filter
