@@ -170,10 +170,11 @@ def as_of(context: dict[str, Any]) -> dict[str, object]:
     The position is that from before the view read its rows, where the view has stored it.
     """
     standing = load_project_status(context["request"])
-    job_texts = standing.job_texts or ""
+    job_texts, now = standing.job_texts or "", datetime.now(UTC)
     return {
         "version": settings.GATEBOOK_VERSION,
-        "now": datetime.now(UTC),
+        "now": now.isoformat(),
+        "clock_time": f"{now:%H:%M:%S}",
         "position": getattr(context["request"], "read_to", standing.position),
         "jobs": [job for job in jobs.evaluate_jobs(job_texts, now_us()) if job.is_shown],
         "clock": jobs.find_clock_step(job_texts, now_us()),

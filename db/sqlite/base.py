@@ -10,6 +10,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Self
 
 from django.db.backends.sqlite3 import base as django_sqlite
@@ -27,6 +28,9 @@ LOG_LIMIT_BYTES = 64 * 1024 * 1024
 # and again; at the default of 1,000 each is copied more often. In a web server a thread copies
 # (checkpoints.py).
 CHECKPOINT_PAGES = 4_000
+
+# Longer statements have lists of values, so they are hardly ever repeated.
+REPEATED_CHARACTERS = 8192
 
 # Stands for a script, which ends the open transaction and may then do anything.
 ANY_SCRIPT = "BEGIN"
@@ -47,6 +51,11 @@ def needs_turn(statement: str) -> bool:
     return word not in READS_ONLY and word not in ENDS
 
 
+@lru_cache(maxsize=256)
+def _convert_placeholders(query: str) -> str:
+    return str(django_sqlite.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%"))
+
+
 class Cursor(django_sqlite.SQLiteCursorWrapper):
     """Django's cursor, which waits for its turn to write outside a transaction."""
 
@@ -61,6 +70,12 @@ class Cursor(django_sqlite.SQLiteCursorWrapper):
         finally:
             self.connection.settle()
         return self
+
+    def convert_query(self, query: str, *, param_names: Any = None) -> str:
+        """Return the text with SQLite's placeholders. Pages repeat the same texts."""
+        if param_names is None and len(query) <= REPEATED_CHARACTERS:
+            return _convert_placeholders(query)
+        return str(super().convert_query(query, param_names=param_names))
 
     def executemany(self, query: str, param_list: Iterable[Any]) -> Self:
         self.connection.enters(query)

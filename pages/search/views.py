@@ -149,6 +149,10 @@ def _record_search(request: MemberRequest, page: SearchPage, results: SearchResu
 
 def _context(page: SearchPage) -> dict[str, Any]:
     return {
+        # Set where a search was stopped. A name that is missing costs a template ten times as much.
+        "limit_s": "",
+        "no_place": False,
+        "at_once": 0,
         "page": page,
         "results": page.results,
         "entities": [(entity.name, entity.plural) for entity in ENTITIES.values()],
