@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ import pytest
 import structlog
 import time_machine
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
+from django.utils import timezone
 from psycopg_pool import PoolTimeout
 
 from accounts.sign_in_store import SessionStore
@@ -167,6 +170,13 @@ def test_a_page_whose_database_went_away_states_that_the_outcome_is_unknown(url:
     part = Client().get(url, headers={"HX-Request": "true"})
     assert part["Content-Type"] == "text/plain; charset=utf-8"
     assert b"may or may not be recorded" in part.content
+
+
+@pytest.mark.urls(__name__)
+def test_a_stored_sign_in_ends_at_its_expiry(person: Client) -> None:
+    assert person.get("/who").content == b"carol"
+    Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
+    assert person.get("/who").content == b""
 
 
 @pytest.mark.urls(__name__)
