@@ -15,6 +15,7 @@ from investigation.fulltext.store import REBUILD_INDEX
 from investigation.models import EffectText
 from rebuild.row_comparison import RowDifference
 
+MAX_COMPARED_EFFECTS: Final = 100_000  # whose comparison takes a second
 MAX_LINES: Final = 1_000  # that SQLite reports of the whole database
 DATABASE: Final = "sqlite_master"  # stands for what is of no table
 _OF_INDEX: Final = re.compile(r"(?:missing from|entries in|entry in|order in|in) index (\S+)")
@@ -46,8 +47,18 @@ def find_damaged_indexes(tables: Sequence[str] = ()) -> Iterator[RowDifference]:
         more = f" ({len(reports) - 1:,} more lines)" if len(reports) > 1 else ""
         words = f"{reports[0]}{more}"
         yield RowDifference("damaged", table_name, None, None, key, 0, "*", words)
-    if not tables or EffectText._meta.db_table in tables:
+    if _WORDS in tables or (not tables and not has_long_word_index()):
         yield from _compare_word_index()
+
+
+def has_long_word_index() -> bool:
+    """Return True if the words of more than MAX_COMPARED_EFFECTS are stored, on SQLite.
+
+    They are compared only where their table is chosen, because other writers wait for it.
+    """
+    if connection.vendor != "sqlite":
+        return False
+    return EffectText.objects.all()[MAX_COMPARED_EFFECTS:].exists()
 
 
 def _compare_word_index() -> Iterator[RowDifference]:
@@ -58,9 +69,10 @@ def _compare_word_index() -> Iterator[RowDifference]:
         raise
     except DatabaseError as error:
         key, words = {"index": WORD_INDEX}, f"{error}. Make the index again: {REBUILD_INDEX}"
-        yield RowDifference("damaged", EffectText._meta.db_table, None, None, key, 0, "*", words)
+        yield RowDifference("damaged", _WORDS, None, None, key, 0, "*", words)
 
 
+_WORDS: Final = EffectText._meta.db_table
 WORD_INDEX: Final = "investigation_wordindex"
 # Its words are in no ordinary index, so the PRAGMA compares nothing. Writes no row.
 _COMPARE_WORDS: Final = (

@@ -83,7 +83,7 @@ class RunState:
     @property
     def unknown(self) -> Counter[tuple[str, str, str]]:
         """Return the numbers of values that could not be compared."""
-        return self.sessions.unknown + self.others.unknown
+        return self.sessions.unknown + self.others.unknown + self.storage.unknown
 
     def add(self, result: BatchResult) -> None:
         """Add the result of a batch."""

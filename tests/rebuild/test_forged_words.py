@@ -14,6 +14,7 @@ from investigation.fulltext import field_index, indexer
 from investigation.models import EffectText, FieldValue
 from journal.models import Entry
 from ledger.models import Effect
+from rebuild import damaged_indexes
 from rebuild.checks import search_word_checks
 from rebuild.session_journal import CHANGED
 from tests.approvals.inbox_scenario import InboxScenario
@@ -228,7 +229,7 @@ def test_a_value_of_a_later_plan_goes_with_its_body(inbox: InboxScenario, wired:
 
 @pytest.mark.skipif("connection.vendor != 'sqlite'", reason="PostgreSQL has its own index")
 def test_a_word_that_only_the_index_of_sqlite_lacks_is_named(
-    inbox: InboxScenario, wired: Effect
+    inbox: InboxScenario, wired: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = EffectText.objects.get(position=wired.opened_position).words
     with transaction.atomic(), connection.cursor() as cursor:
@@ -243,6 +244,15 @@ def test_a_word_that_only_the_index_of_sqlite_lacks_is_named(
         *(1, True),
     )
     assert run("--check", "--table", "ledger_effect")[0] == 0
+    monkeypatch.setattr(damaged_indexes, "MAX_COMPARED_EFFECTS", 0)  # as if there were too many
+    code, text = run("--check")
+    assert (
+        code,
+        "investigation_wordindex" in text,
+        "--table investigation_effecttext" in text,
+    ) == (*(0, True, True),)
+    assert run("--check", "--table", "investigation_effecttext")[0] == 1
+    monkeypatch.undo()
     code, text = run()
     assert (code, "Nothing was changed" in text) == (2, True)
     _before, _, statement = run("--check")[1].partition("Make the index again: ")
