@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import connection
 
 from db import raw_sql
-from investigation.fulltext.store import REBUILD_INDEX
+from investigation.fulltext import store
 from investigation.models import EffectText
 from rebuild.row_comparison import RowDifference
 
@@ -62,19 +62,10 @@ def has_long_word_index() -> bool:
 
 
 def _compare_word_index() -> Iterator[RowDifference]:
-    try:
-        with transaction.atomic():  # its end closes what FTS5 reads
-            raw_sql.execute_write(_COMPARE_WORDS)
-    except OperationalError:  # it is locked, for instance
-        raise
-    except DatabaseError as error:
-        key, words = {"index": WORD_INDEX}, f"{error}. Make the index again: {REBUILD_INDEX}"
-        yield RowDifference("damaged", _WORDS, None, None, key, 0, "*", words)
+    if report := store.compare_index():
+        words = f"{report}. Make the index again: {store.REBUILD_INDEX}"
+        yield RowDifference("damaged", _WORDS, None, None, {"index": WORD_INDEX}, 0, "*", words)
 
 
 _WORDS: Final = EffectText._meta.db_table
 WORD_INDEX: Final = "investigation_wordindex"
-# Its words are in no ordinary index, so the PRAGMA compares nothing. Writes no row.
-_COMPARE_WORDS: Final = (
-    f"INSERT INTO {WORD_INDEX} ({WORD_INDEX}, rank) VALUES ('integrity-check', 1)"
-)

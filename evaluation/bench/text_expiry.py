@@ -116,18 +116,23 @@ def _measure_ingest_cost(
                 )
                 if number:
                     costs[size].append(1000 * (server.cpu_s() - before) / items)
-    _report_ratio(report, vendor, "ingest", "CPU-s per 1,000 events", costs)
+    _report_ratio(report, vendor, "ingest", "CPU-s per 1,000 events", costs, bar=RATIO_BAR)
 
 
 def _report_ratio(
-    report: Report, vendor: str, what: str, unit: str, costs: dict[int, list[float]]
+    report: Report,
+    vendor: str,
+    what: str,
+    unit: str,
+    costs: dict[int, list[float]],
+    bar: float | None = None,
 ) -> None:
-    """Report the costs of the small and the large size, and their ratio with its bar."""
+    """Report the costs of the small and the large size, and their ratio."""
     small, large = costs
     for size, values in costs.items():
         report.add(vendor, f"{what}, {size:,} effects", unit, values)
     ratios = [more / less for more, less in zip(costs[large], costs[small], strict=False)]
-    report.add(vendor, f"{what}: {large:,} against {small:,}", "×", ratios, bar=RATIO_BAR)
+    report.add(vendor, f"{what}: {large:,} against {small:,}", "×", ratios, bar=bar)
 
 
 def _measure_batches(

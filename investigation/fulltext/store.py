@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 
 from db import raw_sql
 from db.row_changes import RowChange, write_row_changes
@@ -164,6 +171,24 @@ def rebuild_index(using: str = DEFAULT_DB_ALIAS) -> None:
 REBUILD_INDEX: Final = (
     "INSERT INTO investigation_wordindex (investigation_wordindex) VALUES ('rebuild')"
 )
+
+
+def compare_index() -> str:
+    """Compare SQLite's index with all rows; return what FTS5 reports, nothing if they agree.
+
+    Other writers wait for it. No PRAGMA compares them.
+    """
+    try:
+        with transaction.atomic():  # its end closes what FTS5 reads
+            raw_sql.execute_write(
+                "INSERT INTO investigation_wordindex (investigation_wordindex, rank)"
+                " VALUES ('integrity-check', 1)"
+            )
+    except OperationalError:  # it is locked, for instance
+        raise
+    except DatabaseError as error:
+        return str(error)
+    return ""
 
 
 def rebuild_empty_index(using: str, **_signal: Any) -> None:

@@ -196,7 +196,7 @@ def test_new_effects_too_long_to_be_searched_directly_are_reported_as_missing(
 ) -> None:
     """Limit the unindexed text that a search reads; here to one effect at a time."""
     monkeypatch.setattr(indexer, "MAX_UNINDEXED_CHARACTERS", 1)
-    monkeypatch.setattr("investigation.fulltext.extract._AT_ONCE", 1)
+    monkeypatch.setattr("investigation.fulltext.extract.EFFECTS_AT_ONCE", 1)
     agent.session("s-1")
     report(agent, ["a", "b", "c"])
     answer = search(agent, "invoice")
