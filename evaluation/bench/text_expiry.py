@@ -116,23 +116,18 @@ def _measure_ingest_cost(
                 )
                 if number:
                     costs[size].append(1000 * (server.cpu_s() - before) / items)
-    _report_ratio(report, vendor, "ingest", "CPU-s per 1,000 events", costs, bar=RATIO_BAR)
+    _report_ratio(report, vendor, "ingest", "CPU-s per 1,000 events", costs)
 
 
 def _report_ratio(
-    report: Report,
-    vendor: str,
-    what: str,
-    unit: str,
-    costs: dict[int, list[float]],
-    bar: float | None = None,
+    report: Report, vendor: str, what: str, unit: str, costs: dict[int, list[float]]
 ) -> None:
-    """Report the costs of the small and the large size, and their ratio."""
+    """Report the costs of the small and the large size, and their ratio with its bar."""
     small, large = costs
     for size, values in costs.items():
         report.add(vendor, f"{what}, {size:,} effects", unit, values)
     ratios = [more / less for more, less in zip(costs[large], costs[small], strict=False)]
-    report.add(vendor, f"{what}: {large:,} against {small:,}", "×", ratios, bar=bar)
+    report.add(vendor, f"{what}: {large:,} against {small:,}", "×", ratios, bar=RATIO_BAR)
 
 
 def _measure_batches(
@@ -153,17 +148,16 @@ def _measure_batches(
 def expire_texts(installation: Installation, seconds: int) -> tuple[int, int, float]:
     """Run the command; return bodies, batches, and CPU seconds with those of the database."""
     with _expiring(installation, seconds) as child:
-        backend, in_database = None, 0.0
+        in_database = dict[int, float]()  # by connection, whose time is gone with it
         while child.poll() is None:
-            backend = backend or _find_connection(installation)
-            if backend:  # its time is gone with it
-                in_database = max(in_database, procfs.cpu_s([backend]))
+            for process in _find_connections(installation):
+                in_database[process] = max(in_database.get(process, 0), procfs.cpu_s([process]))
             time.sleep(0.05)
         text = child.stdout.read() if child.stdout else ""
     match = _RESULT.search(text)
     if child.returncode or match is None:
         raise RuntimeError(f"run_retention ended with {child.returncode}: {text[-500:]}")
-    return int(match[1]), int(match[2]), float(match[3]) + in_database
+    return int(match[1]), int(match[2]), float(match[3]) + sum(in_database.values())
 
 
 @contextmanager
@@ -183,15 +177,15 @@ def _expiring(installation: Installation, seconds: int) -> Iterator["subprocess.
         child.wait(30)
 
 
-def _find_connection(installation: Installation) -> int | None:
-    """Return the process of the command's database connection; None on SQLite."""
+def _find_connections(installation: Installation) -> list[int]:
+    """Return the processes of the command's database connections; none on SQLite."""
     if installation.cluster is None:
-        return None
+        return []
     with psycopg.connect(installation.url, autocommit=True) as connection:
-        row = connection.execute(
+        rows = connection.execute(
             "SELECT pid FROM pg_stat_activity WHERE application_name = %s", [_NAME]
-        ).fetchone()
-    return int(row[0]) if row else None
+        ).fetchall()
+    return [int(process) for (process,) in rows]
 
 
 def _measure_ingest(report: Report, server: Server, size: int, batches: int) -> None:
