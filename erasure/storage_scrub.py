@@ -64,14 +64,9 @@ def _scrub_sqlite() -> str:
 
 
 def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> str:
-    left = ""
-    if older := _wait_for_older_transactions():
-        log.info("scrub_waits_for_transactions", processes=older)
-        return (
-            "A transaction that began before the deletion still runs on this PostgreSQL server"
-            f" ({older}), and keeps the deleted rows. Run `manage.py vacuum_erased` when it has"
-            " ended."
-        )
+    left = _wait_for_older_transactions()
+    if left:
+        return left
     partitions = triggers.load_table_partitions(connection)
     files = [part for table in tables for part in partitions.get(table, [table])]
     with connection.cursor() as cursor:
@@ -102,14 +97,16 @@ def _scrub_postgresql(tables: list[str], most_bytes: int | None) -> str:
             for table in partitions.keys() & {*tables}:
                 _delete_statistics(cursor, table)
                 cursor.execute(f"ANALYZE {connection.ops.quote_name(table)}")
-        if not left:
-            _rewrite_statistics(cursor)
-            cursor.execute("CHECKPOINT") if _is_superuser(cursor) else None
+            # Statistics were deleted just now, which others may still see.
+            left = _wait_for_older_transactions()
+            if not left:
+                cursor.execute("VACUUM FULL pg_catalog.pg_statistic")
+                cursor.execute("CHECKPOINT")
     return left
 
 
 def _wait_for_older_transactions() -> str:
-    """Wait until no transaction may see what is deleted; return those left after `WAIT_S`."""
+    """Wait until no transaction may see what is deleted; name those left after `WAIT_S`."""
     ends = time.monotonic() + WAIT_S
     ((now,),) = raw_sql.fetch_rows("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
     while True:
@@ -118,7 +115,13 @@ def _wait_for_older_transactions() -> str:
             return ""
         if time.monotonic() > ends:
             names = [f"process {pid} of {database}" for pid, database in older]
-            return ", ".join(names) or "process unknown to this role"
+            processes = ", ".join(names) or "process unknown to this role"
+            log.info("scrub_waits_for_transactions", processes=processes)
+            return (
+                "A transaction that began before the deletion still runs on this PostgreSQL server"
+                f" ({processes}), and keeps the deleted rows. Run `manage.py vacuum_erased` when it"
+                " has ended."
+            )
         time.sleep(_LOOK_S)
 
 
@@ -141,12 +144,6 @@ def _delete_statistics(cursor: object, table: str) -> None:
     that became empty."""
     if _is_superuser(cursor):
         cursor.execute(_DELETE_STATISTICS, [table, table])  # type: ignore[attr-defined]
-
-
-def _rewrite_statistics(cursor: object) -> None:
-    """Rewrite PostgreSQL's own table of frequent values, where the role may."""
-    if _is_superuser(cursor):
-        cursor.execute("VACUUM FULL pg_catalog.pg_statistic")  # type: ignore[attr-defined]
 
 
 def _is_superuser(cursor: object) -> bool:

@@ -217,6 +217,33 @@ def test_a_transaction_of_another_database_delays_the_end(
     assert find_traces(own_folder) == []
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no statistics")
+def test_a_transaction_that_may_see_deleted_statistics_delays_the_end(
+    office: Office, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_bodies(office)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    values, delete_statistics = connection.settings_dict, storage_scrub._delete_statistics
+    address = {"host": values["HOST"], "user": values["USER"], "dbname": "postgres"}
+    with psycopg.connect(**address) as other:
+
+        def begin_and_delete(cursor: object, table: str) -> None:
+            other.execute("SELECT pg_current_xact_id()")
+            delete_statistics(cursor, table)
+
+        monkeypatch.setattr(storage_scrub, "_delete_statistics", begin_and_delete)
+        monkeypatch.setattr(storage_scrub, "WAIT_S", 0.2)
+        request = office.erase(ADDRESS)
+        assert (request.state, find_rows()) == ("scrubbing", [])
+    monkeypatch.setattr(storage_scrub, "_delete_statistics", delete_statistics)
+    monkeypatch.setattr(storage_scrub, "WAIT_S", 120.0)
+    run_all()
+    request.refresh_from_db()
+    assert request.state == "done"
+    assert find_traces(own_folder) == []
+
+
 def test_an_address_in_every_text_is_gone_from_rows_and_files(
     office: Office, own_folder: Path
 ) -> None:
