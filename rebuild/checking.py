@@ -170,7 +170,7 @@ def check_relations(project: UUID | None, tables: Sequence[str] = ()) -> Iterato
 
 
 LONG_INDEX: Final = (
-    "its comparison with the words lets writers wait; --table investigation_effecttext compares it"
+    "its comparison with the words makes writers wait; --table investigation_effecttext compares it"
 )
 MADE_UP: Final = "of a sample project: its rows have made-up times, its journal the real ones"
 
