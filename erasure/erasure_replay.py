@@ -111,9 +111,10 @@ def find_returned_bodies() -> list[JournalledBody]:
 def find_missing_erasures() -> list[JournalledErasure]:
     """Return the requests of the erasure journal that this database has not carried out."""
     missing = []
+    recorded = Entry.objects.filter(project__in=Project.objects.values("pk"), source=SYSTEM_SOURCE)
     for erasure in read_journalled_erasures():
         event_id = entries.keyed_digest("erasure.executed", erasure.request.hex)
-        is_done = Entry.objects.filter(source=SYSTEM_SOURCE, event_id=event_id).exists()
+        is_done = recorded.filter(event_id=event_id).exists()
         row = ErasureRequest.objects.filter(pk=erasure.request, state__in=_CARRIED_OUT)
         if not is_done and not row.exists():
             missing.append(erasure)

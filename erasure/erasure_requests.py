@@ -110,7 +110,11 @@ def require_recorded_request(row: ErasureRequest) -> None:
     A row can be changed by the owner of the database; sealed entries cannot, without a trace.
     Raises RequestNotRecorded.
     """
-    recorded = Entry.objects.filter(source=entries.SYSTEM_SOURCE, lane="system")
+    recorded = Entry.objects.filter(
+        project__in=[project.pk for project in list_covered_projects(row.project)],
+        source=entries.SYSTEM_SOURCE,
+        lane="system",
+    )
     requested = recorded.filter(position=row.requested_position, kind="erasure.requested").first()
     confirmed = recorded.filter(
         kind="erasure.confirmed", event_id=entries.keyed_digest("erasure.confirmed", row.id.hex)

@@ -9,6 +9,7 @@ from journal.models import Body, Entry
 from ledger import violations
 from ledger.confirmations import CODE_HOST_LABELS
 from ledger.models import Effect
+from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from notifications.message_text import (
     NotificationText,
     build_call_names,
@@ -54,7 +55,9 @@ def build_violation_notification(entry: Entry) -> NotificationText | None:
 
 def _build_outside_notification(entry: Entry) -> NotificationText | None:
     """Build the notification of an agent's identity that acted without an effect."""
-    settled = Entry.objects.filter(project=entry.project, kind=SETTLED, subject=entry.subject)
+    settled = Entry.objects.filter(
+        IS_OF_A_RARE_KIND, project=entry.project, kind=SETTLED, subject=entry.subject
+    )
     if settled.filter(lane="system").exists():
         return None
     body = Body.objects.filter(entry=entry).values_list("text", flat=True).first()

@@ -12,6 +12,7 @@ import orjson
 
 from journal import imported_entries
 from journal.models import Entry
+from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from proofs.inclusion import (
     PathBuilder,
     load_first_head,
@@ -133,6 +134,7 @@ def load_erasing_entries(erased: Sequence[Entry]) -> dict[int, Entry]:
         part = erased[start : start + 500]
         facts = {f'{{"entry":{entry.position}}}': entry.position for entry in part}
         rows = Entry.objects.filter(
+            IS_OF_A_RARE_KIND,
             project__in={entry.project for entry in part},
             kind="erasure.executed",
             lane="system",
@@ -160,7 +162,11 @@ def _load_imported_erasures(erased: Sequence[Entry]) -> dict[int, Entry]:
     executed: dict[int, Entry] = {}
     for (project, bundle), positions in places.items():
         rows = Entry.objects.filter(
-            project=project, kind="erasure.executed", lane="system", source__startswith=bundle
+            IS_OF_A_RARE_KIND,
+            project=project,
+            kind="erasure.executed",
+            lane="system",
+            source__startswith=bundle,
         )
         for row in rows.select_related("body"):
             at = positions.get(orjson.loads(row.facts).get("entry"))

@@ -15,12 +15,13 @@ from django.db import connection
 from db import triggers
 from journal import entries, erasures
 from journal.models import Entry
-from proofs import merkle, signing_keys
+from proofs import merkle, proof_document, signing_keys
 from proofs.models import TreeHead
 from proofs.signed_note import format_head_text, format_verifier_key, sign_note
 from proofs.verifier import gatebook_verify
 from proofs.verifier.gatebook_verify import Report
 from tests.journal.drafts import NOW_US, draft, new_project
+from tests.pages.plans import assert_no_scans, explained
 from tests.proofs.sealing import (
     KEY,
     hash_entries,
@@ -333,6 +334,10 @@ def test_an_erased_body_is_erased_only_if_an_entry_records_it(head: TreeHead) ->
         ("missing", "body", 8, 8),
         ("missing", "body", 9, 9),
     }
+    with explained() as plans:
+        erased = Entry.objects.filter(position=at).select_related("erasure").get()
+        assert proof_document.load_erasing_entries([erased]).keys() == {at}
+    assert_no_scans(plans)
 
 
 def test_a_gap_of_a_producer_leaves_integrity_alone(head: TreeHead) -> None:

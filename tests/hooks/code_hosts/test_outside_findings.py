@@ -11,9 +11,10 @@ from hooks.code_hosts import agent_identities, host_events
 from hooks.models import AgentIdentity, CodeHostEvent
 from journal import outbox
 from journal.models import Entry, Outbox
-from notifications import channels, notifications
+from notifications import channels, notifications, violation_text
 from notifications.models import Notification
 from tests.hooks.code_hosts.code_host import CodeHost, matches_of, pass_time
+from tests.pages.plans import assert_no_scans, explained
 
 pytestmark = pytest.mark.django_db
 GRACE_S = host_events.GRACE_S
@@ -163,6 +164,10 @@ def test_the_outbox_makes_the_finding_and_notifies(
     assert f"/code-hosts/{event.delivery_id}/" in text
     assert "evil[.]example" in text
     assert "evil.example" not in text
+    (finding,) = violations()
+    with explained() as plans:
+        violation_text.build_violation_notification(finding)
+    assert_no_scans(plans)
 
 
 def test_nothing_is_sent_once_the_effect_appeared(
