@@ -27,7 +27,7 @@ from journal import entries
 from journal.models import Body, Entry, Erasure
 from sessions import artifacts
 from sessions.models import Artifact
-from tests.erasure.conftest import ADDRESS, TRACE, Office, run_all
+from tests.erasure.conftest import ADDRESS, PATIENT_S, TRACE, Office, run_all
 from tests.ledger.rows_by_hand import VALID_ROWS, World
 
 PLANTED = {Treatment.MARK, Treatment.BLANK, Treatment.NAME, Treatment.JSON, Treatment.JSON_TEXT}
@@ -210,7 +210,7 @@ def test_a_transaction_of_another_database_delays_the_end(
             CommandError, match=r"still runs on this PostgreSQL server \(.*process \d+ of postgres"
         ):
             call_command("vacuum_erased")
-    monkeypatch.setattr(storage_scrub, "WAIT_S", 120.0)
+    monkeypatch.setattr(storage_scrub, "WAIT_S", PATIENT_S)
     run_all()
     request.refresh_from_db()
     assert request.state == "done"
@@ -230,14 +230,15 @@ def test_a_transaction_that_may_see_deleted_statistics_delays_the_end(
 
         def begin_and_delete(cursor: object, table: str) -> None:
             other.execute("SELECT pg_current_xact_id()")
+            # From now on: before, it waits for transactions of other tests.
+            monkeypatch.setattr(storage_scrub, "WAIT_S", 0.2)
             delete_statistics(cursor, table)
 
         monkeypatch.setattr(storage_scrub, "_delete_statistics", begin_and_delete)
-        monkeypatch.setattr(storage_scrub, "WAIT_S", 0.2)
         request = office.erase(ADDRESS)
         assert (request.state, find_rows()) == ("scrubbing", [])
     monkeypatch.setattr(storage_scrub, "_delete_statistics", delete_statistics)
-    monkeypatch.setattr(storage_scrub, "WAIT_S", 120.0)
+    monkeypatch.setattr(storage_scrub, "WAIT_S", PATIENT_S)
     run_all()
     request.refresh_from_db()
     assert request.state == "done"
