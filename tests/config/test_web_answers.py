@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from evaluation.bench.installation import own_port
 from tests.config.raw_sockets import Wire
 from tests.config.server import READY_WITHIN_S, ROOT
 
@@ -19,8 +21,11 @@ pytestmark = pytest.mark.once
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start the server with the application of tests/config/faulty_database.py."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with own_port() as port:
+        yield from serve_faulty(tmp_path_factory.mktemp("faulty"), port)
+
+
+def serve_faulty(folder: Path, port: int) -> Iterator[str]:
     environment = {
         **{
             name: value
@@ -28,7 +33,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             if not name.startswith(("DATABASE_", "GATEBOOK_"))
         },
         "DJANGO_SETTINGS_MODULE": "tests.config.settings",
-        "GATEBOOK_VAR": str(tmp_path_factory.mktemp("faulty")),
+        "GATEBOOK_VAR": str(folder),
     }
     command = [
         sys.executable,
@@ -51,7 +56,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 def raw(wire: Wire, text: str) -> Wire:
