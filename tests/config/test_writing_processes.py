@@ -4,6 +4,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,12 +17,16 @@ from db.sqlite.write_queue import LockFile
 from tests.config.test_writer_queue import BEGIN, connect, path, write
 
 __all__ = ["path"]
+PATIENCE_S = 60.0
 
 # Three threads write without a pause, so the lock is free for microseconds at a time.
 CROWD = """
 import sys, threading, time
 from pathlib import Path
+from db.sqlite import write_queue
 from tests.config.test_writer_queue import BEGIN, connect, write
+
+write_queue._WAIT_FOR_PROCESS_S = float(sys.argv[2])
 
 def crowd():
     connection = connect(Path(sys.argv[1]))
@@ -54,6 +59,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_queue, "_WAIT_FOR_PROCESS_S", -1.0)
 
 
+def count_lines(connection: sqlite3.Connection) -> int:
+    [count] = connection.execute("SELECT count(*) FROM line").fetchone()
+    return int(count)
+
+
 def is_free(lock_file: LockFile) -> bool:
     """Return whether no other process asks for SQLite's lock; takes and releases the file."""
     lock_file.take()
@@ -62,29 +72,44 @@ def is_free(lock_file: LockFile) -> bool:
     return is_held
 
 
-def test_a_process_that_writes_without_a_pause_lets_another_write(path: Path) -> None:
+def test_a_process_that_writes_without_a_pause_lets_another_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where a process is halted while it asks, the others wait for it and do not overtake.
+    monkeypatch.setattr(write_queue, "_WAIT_FOR_PROCESS_S", PATIENCE_S)
     crowd = subprocess.Popen(
-        [sys.executable, "-c", CROWD, str(path)],
+        [sys.executable, "-c", CROWD, str(path), str(PATIENCE_S)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert crowd.stdin
     assert crowd.stdout
-    turns = []
+    turns, before, after = [], 0, 0
     try:
         assert crowd.stdout.readline() == "writing\n"
-        with closing(connect(path)) as own:
+        # A connection that asks for no turn counts, or the writer would give its turn back.
+        with closing(connect(path)) as own, closing(sqlite3.connect(path)) as reader:
+            assert own.place.queue.lock_file
+            take = own.place.queue.lock_file.take
+
+            def take_and_count() -> None:
+                nonlocal before
+                take()
+                before = count_lines(reader)  # from now on it asks for SQLite's lock
+
+            monkeypatch.setattr(own.place.queue.lock_file, "take", take_and_count)
             for _ in range(10):
-                [before] = own.execute("SELECT count(*) FROM line").fetchone()
+                ends = time.monotonic() + PATIENCE_S
+                while count_lines(reader) == after:
+                    assert time.monotonic() < ends, "the other process writes nothing"
                 own.execute(BEGIN)
-                [after] = own.execute("SELECT count(*) FROM line").fetchone()
+                after = count_lines(own)
                 own.commit()
                 turns.append(after - before)
     finally:
         crowd.stdin.close()
-        assert crowd.wait(60) == 0
-    assert sum(turns) > 0, "the other process wrote nothing"
+        assert crowd.wait(PATIENCE_S) == 0
     # Without the lock file it waits for some 300 turns of the crowd on average.
     assert max(turns) <= 20
 
