@@ -4,6 +4,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -195,16 +196,16 @@ def test_a_turn_that_arrives_as_the_wait_ends_is_not_lost() -> None:
     line = write_queue.WriterQueue()
     first, second = write_queue.QueuePlace(line), write_queue.QueuePlace(line)
     first.take(0)
-    second_thread = in_thread(second.take, 5)
-    while not line.waiting:
-        time.sleep(0.001)
-    # Passes the turn without waking the waiter: its wait times out although it has the turn.
-    with line.mutex:
-        line.holder = line.waiting.popleft()
-    second.turn.wait = lambda timeout=None: False  # type: ignore[method-assign]  # forces the race
-    second.turn.set()
-    second_thread.join(60)
+
+    def pass_turn_and_time_out(timeout: float | None = None) -> bool:
+        first.leave()
+        return False
+
+    second.turn.wait = pass_turn_and_time_out  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(second.take, 5).result(60)
     assert line.holder is second
+    assert not line.waiting
 
 
 def test_two_spellings_of_a_path_share_one_queue(path: Path) -> None:
