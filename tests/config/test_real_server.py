@@ -52,7 +52,7 @@ def test_a_burst_of_more_requests_than_threads_is_served_completely(
 def test_idle_connections_do_not_block_new_clients(live_server_process: Server) -> None:
     with ExitStack() as stack:
         for _ in range(150):
-            client = HTTPConnection(live_server_process.url.removeprefix("http://"), timeout=15)
+            client = HTTPConnection(live_server_process.url.removeprefix("http://"), timeout=25)
             stack.callback(client.close)
             # Too many idle connections would admit the next one only when the first times out,
             # after 30 s.
