@@ -174,7 +174,7 @@ class _Receiver(BaseHTTPRequestHandler):
         self.server.got.append((self.path, self.headers["Host"], self.rfile.read(length)))  # type: ignore[attr-defined]
         if self.path == DRIPS:
             with suppress(OSError):
-                for _ in range(500):
+                while True:  # until the sender has hung up
                     self.wfile.write(b"H")
                     time.sleep(0.02)
             return
@@ -188,9 +188,10 @@ class _Receiver(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def receiver(settings: Settings) -> Iterator[Callable[[int], str]]:
+def receiver(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], str]]:
     """A server on this machine that answers with the status in its path, allowed like an operator's
     trial."""
+    monkeypatch.setattr(outbound_http, "TIMEOUT_S", 60)  # its thread may be late
     with HTTPServer(("127.0.0.1", 0), _Receiver) as server:
         server.got = []  # type: ignore[attr-defined]
         settings.GATEBOOK_WEBHOOK_HOSTS = frozenset({f"localhost:{server.server_port}"})
@@ -226,11 +227,20 @@ def test_a_redirect_is_not_followed_and_is_no_success(receiver: Any, status: int
 def test_a_server_that_answers_a_byte_at_a_time_times_out(
     receiver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        outbound_http, "TIMEOUT_S", 2
-    )  # longer than any single byte takes, and shorter than all of them
+    class PatientConnection(outbound_http._Connection):
+        """Waits for any byte longer than for all of them."""
+
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(60)
+
+    monkeypatch.setattr(outbound_http, "_Connection", PatientConnection)
+    monkeypatch.setattr(outbound_http, "TIMEOUT_S", 2)
     with pytest.raises(outbound_http.DeliveryFailed, match="took longer than 2 s"):
         outbound_http.post_webhook(receiver(int(DRIPS.strip("/"))), b"{}", {})
+    until = time.monotonic() + 60
+    while not receiver.got and time.monotonic() < until:
+        time.sleep(0.02)
     assert len(receiver.got) == 1
 
 

@@ -34,11 +34,12 @@ import sys, time, signal
 import django
 django.setup()
 import time_machine
-from notifications import notifications
+from notifications import notifications, outbound_http
 from notifications.tasks import send_notifications
 from journal import outbox
 from journal.tasks import deliver_outbox
 point, project, later_s, *stuck = sys.argv[1:]
+outbound_http.TIMEOUT_S = 600  # a process that waits for an answer waits until it is killed
 
 def pause():
     print(point, flush=True)

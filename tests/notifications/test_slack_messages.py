@@ -14,7 +14,7 @@ from pytest_django import Settings
 from accounts.models import Agent
 from approvals.models import Gate
 from db.triggers import suspend_triggers
-from notifications import delivery
+from notifications import delivery, outbound_http
 from notifications.message_text import NotificationItem, OutgoingMessage
 from notifications.models import NotificationChannel
 from tests.approvals.inbox_scenario import InboxScenario
@@ -54,8 +54,9 @@ class Chat:
 
 
 @pytest.fixture
-def chat(settings: Settings) -> Iterator[Chat]:
+def chat(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chat]:
     chat = Chat()
+    monkeypatch.setattr(outbound_http, "TIMEOUT_S", 60)  # its thread may be late
     settings.GATEBOOK_WEBHOOK_HOSTS = frozenset({f"127.0.0.1:{chat.server.server_port}"})
     settings.GATEBOOK_WEBHOOK_LOOPBACK = True
     settings.GATEBOOK_URL = "https://gatebook.example"
