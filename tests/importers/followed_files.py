@@ -14,6 +14,15 @@ from tests.hooks.real.live_project import LiveProject
 
 # New lines are seen after a fifth of the usual time.
 LOOK_OFTEN = "from importers import follow; follow.LOOK_S = 0.2"
+# The clock of the process stands still until the file is there.
+STOPPED_CLOCK = """
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from importers import follow
+follow.time = SimpleNamespace(sleep=time.sleep, time=time.time,
+    monotonic=lambda: time.monotonic() if Path({file!r}).exists() else 0.0)
+"""
 PUSH = "git push origin HEAD:refs/heads/agent/cc"
 ENTRIES = """
 import json
@@ -71,15 +80,25 @@ class Following:
     processes: list["subprocess.Popen[bytes] | Command"] = field(default_factory=list)
 
     def start(
-        self, *places: Path, name: str = "claude-code", settle: str = "0", is_remote: bool = True
+        self,
+        *places: Path,
+        name: str = "claude-code",
+        settle: str = "0",
+        is_remote: bool = True,
+        before: str = "",
     ) -> None:
-        """Start the command: a new process in the installation, a copy of the shell elsewhere."""
+        """Start the command: a new process in the installation, a copy of the shell elsewhere.
+
+        The copy runs the lines `before` first.
+        """
         words = ["--follow", "--settle", settle, "--state", str(self.folder / "state.json")]
         followed = ["import_trajectory", name, *map(str, places), *words]
         server, log = self.project.server, self.folder / "log"
         if is_remote:
             address = ["--url", server.url, "--token", self.project.token]
-            process = Command(server.shell, log, *followed, *address, before=LOOK_OFTEN)
+            process = Command(
+                server.shell, log, *followed, *address, before=f"{LOOK_OFTEN}\n{before}"
+            )
             self.processes.append(process)
             return
         address = ["--project", self.project.name, "--agent", "coder"]

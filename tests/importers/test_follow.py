@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.client.test_pushes import WITHIN_S, wait_until
-from tests.importers.followed_files import PUSH, Following, Transcript, has_effects
+from tests.importers.followed_files import (
+    PUSH,
+    STOPPED_CLOCK,
+    Following,
+    Transcript,
+    has_effects,
+)
 from tests.importers.samples import FILES
 
 
@@ -168,11 +174,14 @@ def test_effects_that_hooks_told_of_are_met_and_not_doubled(
     following: Following, transcript: Transcript
 ) -> None:
     """The transcript comes first, as it does: the hook is heard within the time to settle."""
-    following.start(transcript.path.parent, settle="3")
+    settles = following.folder / "settles"
+    stopped = STOPPED_CLOCK.format(file=str(settles))
+    following.start(transcript.path.parent, settle="3", before=stopped)
     transcript.append(transcript.build_call("toolu_1"))
     following.send_hook(transcript, "PreToolUse", "toolu_1")
     following.send_hook(transcript, "PostToolUse", "toolu_1", tool_response={"stdout": "ok"})
     transcript.append(transcript.build_result("toolu_1"))
+    settles.touch()
     wait_until(lambda: "transcript.recorded" in following.list_kinds())
     ((key, state, outcome),) = following.list_effects()
     assert key.startswith("toolu_1:")
