@@ -49,7 +49,7 @@ def pushed(_known: gatebook.AttemptInfo) -> str | None:
 
 
 with gatebook.session(
-    url, token, key=Path(marks).parent.name, ttl_s=5, wait_for_lease_s=60, end_on_exit=False
+    url, token, key=Path(marks).parent.name, wait_for_lease_s=60, end_on_exit=False
 ) as s:
     s.register("git.push", probe=pushed)
     sys.stdout.write(f"{s.recover()}\n")
