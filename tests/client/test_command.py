@@ -240,10 +240,11 @@ def test_a_signal_at_the_start_of_the_command_is_forwarded(
 
 
 def test_the_same_call_of_another_session_is_reported_before_it_runs(terminal: Terminal) -> None:
-    cut_off = ("exec", "--tool", "shell", "--timeout", "0.2", "--session")
-    words = ("--", "sh", "-c", "test -e once || { touch once; sleep 60; }")
-    assert terminal.type(*cut_off, "elsewhere", *words)[0] == 124
-    code, _, wrong = terminal.type(*cut_off, "here", *words)
+    cut_off = ("exec", "--tool", "shell", "--timeout", "0.2", "--session", "elsewhere")
+    words = ("--", "sh", "-c", "test -e once || sleep 60")
+    assert terminal.type(*cut_off, *words)[0] == 124
+    (terminal.folder / "once").touch()
+    code, _, wrong = terminal.type("exec", "--tool", "shell", "--session", "here", *words)
     (first,) = terminal.effects("elsewhere")
     assert (
         code,
