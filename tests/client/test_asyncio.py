@@ -70,15 +70,17 @@ def test_a_process_that_dies_at_a_step_is_followed_by_exactly_one_act(
 
 
 def test_a_cancelled_act_has_an_unknown_outcome(ledger: FakeGatebook) -> None:
-    async def act(_remote_key: str) -> None:
-        await asyncio.sleep(3600)
-
     async def work() -> None:
+        begun = asyncio.Event()
+
+        async def act(_remote_key: str) -> None:
+            begun.set()
+            await asyncio.sleep(3600)
+
         async with ledger.async_session("a", mode="one_shot") as s:
             task = asyncio.create_task(s.perform(*MAIL, act))
-            while "dispatch" not in ledger.steps:
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.01)
+            await begun.wait()
+            assert "dispatch" in ledger.steps
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
