@@ -129,11 +129,11 @@ def test_a_program_hears_what_people_refused(scenario: Scenario, answer: str) ->
 
 def test_an_expired_gate_continues_too_and_a_withdrawn_one_does_not(scenario: Scenario) -> None:
     scenario.write_rules(scenario.build_rule())
-    scenario.let_requests_expire("3s")
     runner = scenario.start()
-    withdrawn, expired = scenario.wait_for_people(), scenario.wait_for_people()
-    agent = scenario.project.agent
+    withdrawn, agent = scenario.wait_for_people(), scenario.project.agent
     assert agent.post(f"/gates/{withdrawn['gate']['id']}/cancel").status_code == 200
+    scenario.let_requests_expire("3s")
+    expired = scenario.wait_for_people()
     scenario.wait_for_state(expired, "acknowledged")
     wait_until(lambda: len(scenario.list_starts()) == 1)
     scenario.stop(runner)
