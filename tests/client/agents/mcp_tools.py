@@ -53,6 +53,15 @@ async def slow(path: str, seconds: float, ctx: Context) -> str:
 
 
 @server.tool()
+async def late(path: str) -> str:
+    """Answer when the file is there, and append a line to it."""
+    while not Path(path).exists():
+        await asyncio.sleep(0.05)
+    append(path, "answered")
+    return "late"
+
+
+@server.tool()
 def die(path: str) -> str:
     """Append a line and end the process."""
     append(path, "died")
