@@ -206,6 +206,7 @@ def test_reversible_requests_with_a_raised_one_are_not_decided_together(
     assert ticks_of(page) == [str(gates[0].id)]
 
 
+@pytest.mark.usefixtures("remembered")
 def test_conditions_cost_no_query_where_a_tool_has_none(
     inbox: InboxScenario, django_assert_num_queries: Any
 ) -> None:

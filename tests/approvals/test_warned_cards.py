@@ -208,6 +208,7 @@ def test_a_card_links_the_charter_of_its_agent(
     assert f'"{reverse("agent_settings", args=[gate.agent_id])}"' not in page
 
 
+@pytest.mark.usefixtures("remembered")
 def test_the_card_of_warnings_costs_no_query(mail: Gate, rita: Reviewer) -> None:
     rita.page(url_of(mail))
     counts = []

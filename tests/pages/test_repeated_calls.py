@@ -21,6 +21,12 @@ MAIL = {"tool": "mail.send", "arguments": {"to": "ann@example.org", "subject": "
 MOST_QUERIES = {"effect": 14, "session": 17, "session_resume": 25}
 
 
+@pytest.fixture(autouse=True)
+def _kept_declarations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what is cached for seconds: a slow machine needs them between two pages."""
+    monkeypatch.setattr(cache, "CACHE_S", 3600)
+
+
 @pytest.fixture
 def viewer(organization: Organization) -> Client:
     return organization.client("viewer")
