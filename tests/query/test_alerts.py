@@ -115,7 +115,11 @@ def handle(effect: dict[str, Any]) -> str:
 
 
 def test_a_new_match_notifies_its_owner_once_and_old_matches_never(
-    organization: Organization, agent: Caller, stranger: Caller, watch: Watch
+    organization: Organization,
+    agent: Caller,
+    stranger: Caller,
+    watch: Watch,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent.session("s-1")
     stranger.session("s-1")
@@ -162,9 +166,9 @@ def test_a_new_match_notifies_its_owner_once_and_old_matches_never(
     assert "asof%3A%23" in page
 
     # The overview counts it; only who may open the query reads its name.
-    query = (
-        f"event kind:alert.raised since:{format_minute(now_us() // MINUTE_US * MINUTE_US - DAY_US)}"
-    )
+    now = now_us()  # the overview changes with each minute
+    monkeypatch.setattr("pages.overview.views.now_us", lambda: now)
+    query = f"event kind:alert.raised since:{format_minute(now // MINUTE_US * MINUTE_US - DAY_US)}"
     for role, name in (("operator", "Watched"), ("viewer", "of another member's query")):
         board = read_board(organization.client(role))
         assert dict(list_numbers(board))[query] == 1
