@@ -173,9 +173,7 @@ def test_the_job_waits_for_no_anchor_and_reports_those_that_fail(
         time.sleep(0.02)
     assert list(Anchor.objects.values_list("name", flat=True)) == ["bad"]
     go_on.set()
-    for work in threading.enumerate():
-        if work is not threading.current_thread() and work.daemon and "publish" in work.name:
-            work.join(60)
+    join_publishing()
     assert Anchor.objects.filter(name="slow", error="").count() == 1
     state = {job.name: job for job in job_heartbeats.load_lateness()}["anchors"]
     assert not state.failing  # one failure is tried again before anybody is alarmed
@@ -185,9 +183,17 @@ def test_the_job_waits_for_no_anchor_and_reports_those_that_fail(
             tree_head_id=1, name="bad", kind="file", anchored_at_us=at_us, error="again"
         )
     anchors.publish_due_heads()
+    join_publishing()
     state = {job.name: job for job in job_heartbeats.load_lateness()}["anchors"]
     assert (state.failing, state.error) == (True, "AnchorsFailing")
     assert jobs.JOBS["anchors"].label == "Anchors"
+
+
+def join_publishing() -> None:
+    """Wait for the threads of the job, which write after it has returned."""
+    for work in threading.enumerate():
+        if work is not threading.current_thread() and work.daemon and "publish" in work.name:
+            work.join(60)
 
 
 def test_states_take_two_queries_however_much_was_published(

@@ -22,6 +22,8 @@ from tests.journal.committed import committed, together
 from tests.journal.drafts import draft, new_project
 
 POSTGRESQL = connection.vendor == "postgresql"
+# A transaction of a test ends by itself after this time, when the test has failed.
+PATIENCE_S = 300
 __all__ = ["committed"]
 
 
@@ -94,17 +96,17 @@ def open_transaction(name: str, project: UUID | None = None) -> Iterator[Callabl
             with transaction.atomic():
                 entries.append_entries([draft(name, project=project or new_project())], 1)
                 written.set()
-                may_end.wait(timeout=30)
+                may_end.wait(timeout=PATIENCE_S)
         finally:
             connections.close_all()
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert written.wait(timeout=30)
+    assert written.wait(timeout=PATIENCE_S)
 
     def commit() -> None:
         may_end.set()
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE_S)
 
     try:
         yield commit
@@ -167,18 +169,18 @@ def test_transactions_that_read_or_roll_back_hold_up_nothing(committed: None) ->
             entries.append_entries([draft("rolled back", project=new_project())], 1)
             transaction.savepoint_rollback(savepoint)
             reading.set()
-            may_end.wait(timeout=30)
+            may_end.wait(timeout=PATIENCE_S)
         connections.close_all()
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert reading.wait(timeout=30)
+    assert reading.wait(timeout=PATIENCE_S)
     try:
         append("while another reads")
         assert sealer.seal_journal() == 1
     finally:
         may_end.set()
-        thread.join(timeout=30)
+        thread.join(timeout=PATIENCE_S)
     check_tree()
 
 
