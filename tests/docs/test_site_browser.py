@@ -122,7 +122,8 @@ def test_files_are_sent_compressed(site: Site) -> None:
     names = [file.relative_to(site.folder).as_posix() for file in scripts]
     sent = {}
     for path in (*CORE, "search/search_index.json", *names):
-        with httpx.stream("GET", site.url + path, headers={"Accept-Encoding": "gzip"}) as answer:
+        headers = {"Accept-Encoding": "gzip"}
+        with httpx.stream("GET", site.url + path, headers=headers, timeout=60) as answer:
             content = answer.read()
         assert answer.headers["Content-Encoding"] == "gzip", path
         assert "Accept-Encoding" in answer.headers["Vary"], path
@@ -131,7 +132,7 @@ def test_files_are_sent_compressed(site: Site) -> None:
         sent[path] = answer.num_bytes_downloaded
         assert sent[path] < len(content) / 2, path
     assert sum(sent[name] for name in names) <= MAX_SCRIPT, sent
-    plain = httpx.get(site.url, headers={"Accept-Encoding": "identity"})
+    plain = httpx.get(site.url, headers={"Accept-Encoding": "identity"}, timeout=60)
     assert "Content-Encoding" not in plain.headers
 
 

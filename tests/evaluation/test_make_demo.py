@@ -26,7 +26,7 @@ WITHIN_S = 300
 def approve(url: str, gate: str, password: str) -> None:
     """Sign in as the administrator and approve a gate, with intent code and password."""
     form = re.compile(r'name="(csrfmiddlewaretoken|in_project|seen|seen_draft)" value="([^"]+)"')
-    with httpx.Client(base_url=url, timeout=30) as browser:
+    with httpx.Client(base_url=url, timeout=60) as browser:
 
         def fields(path: str) -> tuple[str, dict[str, str]]:
             page = browser.get(path)

@@ -128,7 +128,7 @@ def open_tour(server: Server) -> Tour:
     examples = json.loads(server.run(WRITE).partition("examples: ")[2])
     cookies, ids = examples["cookies"], examples["ids"]
     answers: dict[str, list[httpx.Response]] = {}
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
         for name, route in list_patterns():
             headers = {"Cookie": f"gatebook={cookies.get(PEOPLE.get(name, READER), '')}"}
             urls = list_urls(name, route, ids)

@@ -82,7 +82,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_in_bash(command: str, folder: Path) -> bool:
+def run_in_bash(command: str, folder: Path, within_s: float = 2) -> bool:
     """Run a command and return whether it pushed. It may write only below its own folder."""
     work = folder / "work"
     (folder / "pushed").unlink(missing_ok=True)
@@ -95,7 +95,7 @@ def run_in_bash(command: str, folder: Path) -> bool:
         start_new_session=True,
     )
     try:
-        process.wait(2)
+        process.wait(within_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, 9)
         process.wait()
@@ -103,8 +103,8 @@ def run_in_bash(command: str, folder: Path) -> bool:
 
 
 def test_the_recording_git_sees_pushes(folder: Path) -> None:
-    assert run_in_bash("p=push; git -C . $p origin", folder)
-    assert run_in_bash("bash <<'EOF'\ngit push\nEOF", folder)
+    assert run_in_bash("p=push; git -C . $p origin", folder, 60)
+    assert run_in_bash("bash <<'EOF'\ngit push\nEOF", folder, 60)
     assert not run_in_bash("echo git push", folder)
 
 

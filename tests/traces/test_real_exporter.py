@@ -66,7 +66,7 @@ def test_the_official_exporter_delivers_tool_spans(
                     span.set_status(Status(StatusCode.ERROR, "boom"))
     provider.shutdown()
     assert set(exporter.results) == {SpanExportResult.SUCCESS}
-    with httpx.Client(base_url=f"{live_server_process.url}/api/v1") as client:
+    with httpx.Client(base_url=f"{live_server_process.url}/api/v1", timeout=60) as client:
         client.headers["Authorization"] = f"Bearer {token}"
         answer = client.get("/search", params={"q": f"effect session:conv-{agent}", "limit": 100})
         rows = answer.json()["rows"]
