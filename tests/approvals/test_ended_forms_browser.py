@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.live_fixture import LiveInbox, touch, watched
+from tests.approvals.live_fixture import LiveInbox, still, touch, watched
 
 pytestmark = pytest.mark.browser
 
@@ -16,9 +16,10 @@ def test_the_fields_of_a_confirm_page_vanish_when_its_request_ends(
     target = {"environment": "confirming"}
     live_inbox.ask("confirming", "mail.send", {"subject": "confirming"}, target=target)
     page = live_inbox.enter(watched(new_page(), complaints))
-    page.clock.install()
+    still(page)
     page.goto(live_inbox.gate_url("confirming"))
     page.get_by_label("Reason").fill("agreed with the team")
+    page.clock.run_for(800)  # buttons wait so long
     touch(page)
     page.get_by_role("button", name="Approve").click()
     password = page.get_by_label("Your password")

@@ -4,7 +4,7 @@ begins."""
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.approvals.live_fixture import LiveInbox, watched
+from tests.approvals.live_fixture import LiveInbox, still, watched
 from tests.approvals.test_hands_browser import inbox
 from tests.approvals.test_pane_browser import expect_open
 from tests.pages.people import PASSWORD
@@ -126,7 +126,7 @@ def test_a_swap_keeps_the_focus_or_moves_it_to_a_neighbour(
     live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
     page = live_inbox.enter(watched(browser_page, complaints))
-    page.clock.install()
+    still(page)
     inbox(live_inbox, page)
     tools = page.locator("#rail").get_by_role("link", name="Tools")
     tools.focus()

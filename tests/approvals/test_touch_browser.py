@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.approvals.live_fixture import LiveInbox, still, watched
 
@@ -106,8 +106,15 @@ def test_after_an_answer_the_next_request_stands_there_and_waits_for_a_new_touch
     box = deny.bounding_box()
     assert box
     where = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.touchscreen.tap(*where)
-    page.touchscreen.tap(*where)  # a double tap answers once
+    held: list[Route] = []
+    page.route("**/vote/", lambda route: held.append(route))  # the next page comes after both taps
+    with page.expect_request("**/vote/"):
+        page.touchscreen.tap(*where)
+        page.touchscreen.tap(*where)  # a double tap answers once
+    while not held:
+        page.wait_for_timeout(20)
+    for route in held:
+        route.continue_()
     second = live_inbox.gate_url("thumb-1")
     expect(page).to_have_url(re.compile(re.escape(second)))
     page.wait_for_load_state("networkidle")

@@ -91,6 +91,7 @@ def test_an_effect_is_resolved_without_javascript(
     page.get_by_label("Evidence").fill("https://mail.example/log?id=77")
     page.get_by_role("button", name="Continue").click()
     page.get_by_label("to confirm").fill(page.locator("label[for=code] code").inner_text())
+    page.wait_for_load_state()  # a password may be asked for below
     if (password := page.get_by_label("Your password")).count():  # else it still counts
         password.fill(live_server_process.password)
     page.get_by_role("button", name="It happened").click()
