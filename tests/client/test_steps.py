@@ -20,7 +20,12 @@ rules:
   - {id: ask, title: A release is asked for, match: {tools: [release]}, outcome: require, require: {rationale: {on: on_deny, minimum_characters: 3}}}
   - {id: rest, title: Everything else, match: {}, outcome: allow}
 """
-TOOLS = "tools: {mail.send: {class: probeable, request_lifetime_s: 5}, release: {class: opaque, reversibility: reversible}}"
+TOOLS = """
+tools:
+  mail.send: {class: probeable, request_lifetime_s: 5}
+  mail.slow: {class: probeable, request_lifetime_s: 600}
+  release: {class: opaque, reversibility: reversible}
+"""
 Ruler = Callable[[str, str], None]
 
 
@@ -160,17 +165,17 @@ def test_an_attempt_of_unknown_outcome_says_what_to_do(
     client: Callable[[], gatebook.Client],
 ) -> None:
     s = open_session(client(), "steps-unknown")
-    planned = s.plan("mail.send", {"to": "eve"}, key="e")
+    planned = s.plan("mail.slow", {"to": "eve"}, key="e")
     s.dispatch(planned)
     with pytest.raises(gatebook.Refused) as refused:
         client().attach("steps-unknown").dispatch(planned)
     assert refused.value.code == "ALREADY_DISPATCHED"
     assert refused.value.problem["verdict"]["verdict"] == "probe"
     assert s.verdict(key="e").answer == "probe"
-    assert s.plan("mail.send", {"to": "eve"}, key="e").answer == "ambiguous"
+    assert s.plan("mail.slow", {"to": "eve"}, key="e").answer == "ambiguous"
     s.http.post(f"/effects/{planned.effect}/probe", {"attempt": 1, "result": "miss"})
     with pytest.raises(gatebook.NotYet) as later:
-        s.perform("mail.send", {"to": "eve"}, lambda _key: None, key="e", wait_for_windows_s=0)
+        s.perform("mail.slow", {"to": "eve"}, lambda _key: None, key="e", wait_for_windows_s=0)
     assert later.value.reason == "in_flight_window"
     assert later.value.until_us is not None
 

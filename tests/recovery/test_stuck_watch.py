@@ -18,6 +18,7 @@ from ledger.models import Effect
 from monitoring.models import StuckEpisode
 from monitoring.stuck import sweeper
 from notifications import message_text
+from sessions.models import Lease
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.people import Organization
@@ -353,7 +354,7 @@ def test_a_gate_past_half_of_its_time_is_stuck_and_its_worker_is_not_dead(
 def test_a_released_session_is_an_orphan_until_a_worker_takes_it(worker: Caller) -> None:
     session, lease = leased(worker)
     worker.post(f"/leases/{lease['id']}/release", {"epoch": lease["epoch"]})
-    later = now_us() + 590 * US
+    later = (Lease.objects.get().released_at_us or 0) + 590 * US
     sweeper.sweep_stuck(later)
     sweeper.sweep_stuck(later)
     assert open_rules() == {}
