@@ -4,10 +4,12 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import time_machine
 from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from db.clock import now_us
 from ledger.models import Effect
 from pages.compare import diff
 from pages.compare.diff import (
@@ -158,11 +160,13 @@ def test_waiting_and_reviewers_are_compared(organization: Organization, agent: C
     inbox.rules()
     inbox.declare("git.push")
     effects = {}
-    for session in ("one", "two"):
-        agent.session(session)
-        effects[session] = agent.plan("push", session, tool="git.push", arguments={"ref": "main"})
-    inbox.answer(inbox.gate(effects["one"]), "rita")
-    inbox.answer(inbox.gate(effects["two"]), "carol", "deny", "not on a Friday")
+    with time_machine.travel(now_us() / 1_000_000, tick=False):  # both wait equally long
+        for session in ("one", "two"):
+            agent.session(session)
+            call = {"tool": "git.push", "arguments": {"ref": "main"}}
+            effects[session] = agent.plan("push", session, **call)
+        inbox.answer(inbox.gate(effects["one"]), "rita")
+        inbox.answer(inbox.gate(effects["two"]), "carol", "deny", "not on a Friday")
     gate = inbox.gate(effects["one"])
     sessions = [Session.objects.get(key=key) for key in effects]
     url = reverse("session_diff", args=[row.id for row in sessions])

@@ -195,8 +195,9 @@ def test_a_span_does_not_settle_an_attempt_of_unknown_outcome(
 
 
 def now_span(number: int, **fields: Any) -> dict[str, Any]:
+    """Return a span of the last minutes, in which a slow machine dispatched its effects."""
     now = int(timezone.now().timestamp() * 1_000_000)
-    return tool_span(number, start_us=now - 2_000_000, end_us=now + 1_000_000, **fields)
+    return tool_span(number, start_us=now - 300_000_000, end_us=now + 1_000_000, **fields)
 
 
 WITHOUT_CALL_ID = {
