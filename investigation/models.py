@@ -366,6 +366,7 @@ class FirstOccurrence(models.Model):
                 condition=Q(position__gt=0), name="first_occurrence_is_in_the_journal"
             ),
         ]
+        indexes = [models.Index(fields=["position"], name="first_occurrence_by_position")]
 
     def __str__(self) -> str:
         return f"first in e_{self.position}"

@@ -1,10 +1,10 @@
 """Bulk seed: a database of a million effects, copied by SQL from a few thousand.
 
 The seed is posted through the API, at high positions of the journal. Its sessions, effects,
-attempts, words and the entries and bodies of its plans are then copied by SQL. Each copy has its
-own ids and keys, lower positions and earlier times. Every row is thus a copy of a row that the
-product wrote, and all rows are consistent. To save time the copies omit the entries and bodies of
-dispatches and answers, and tasks, and the indexes are made again after the rows.
+attempts, words, first occurrences and the entries and bodies of its plans are then copied by SQL.
+Each copy has its own ids and keys, lower positions and earlier times. Every row is thus a copy of a
+row that the product wrote, and all rows are consistent. To save time the copies omit the entries
+and bodies of dispatches and answers, and tasks, and the indexes are made again after the rows.
 """
 
 import hashlib
@@ -48,6 +48,10 @@ _COPIED: Final[dict[str, dict[str, str]]] = {
     },
     "journal_body": {},
     "investigation_effecttext": {},
+    "investigation_firstoccurrence": {
+        "digest": "CASE WHEN digest > 0 THEN digest - {k} ELSE digest + {k} END",
+        "session_id": "{mapped:session_id}",
+    },
 }
 # Like the product's ids (db/ids.py), ids of one session begin with the same six bytes, so that its
 # rows are adjacent in an index.
@@ -56,7 +60,10 @@ _MAPPED: Final = (
     " || substr(md5({0}::text || ':' || {{k}}), 13))::uuid"
 )
 _POSITIONS: Final = frozenset(
-    {"position", "entry_id", "opened_position", "plan_position", "answer_position"}
+    {
+        *("position", "entry_id", "opened_position", "plan_position", "answer_position"),
+        "reported_position",
+    }
 )
 _OWN: Final = frozenset({("ledger_attempt", "id"), ("journal_entry", "txid")})
 # The seed's rows of a table: those at or above its first position.
@@ -69,6 +76,7 @@ _SEED: Final = {
     "journal_body": "entry_id IN (SELECT position FROM journal_entry"
     " WHERE position >= {first} AND kind = 'effect.planned')",
     "investigation_effecttext": "position >= {first}",
+    "investigation_firstoccurrence": "position >= {first}",
 }
 
 # Indexes that keep no constraint of a table.
