@@ -2778,9 +2778,15 @@ _SAME: Final = (
 )
 
 
+_ARTIFACTS: Final = "artifacts/"  # the folder of a bundle whose files are named by their hashes
+_RECORDED_ARTIFACT: Final = "artifact.recorded"
 _UNCHECKED: Final = (
     "Entries and their bodies are checked. The summary in bundle.json (states of effects, gates,"
     " permissions, votes) and README.md are not: read them in the entries."
+)
+_WITHHELD: Final = (
+    "{} bodies have other words in place of people's names, or none: they are not compared with"
+    " their entries."
 )
 _UNCHECKED_EXPORT: Final = (
     "Entries and their bodies are checked. The rows and the README.md of the export are not: they"
@@ -2812,7 +2818,10 @@ def verify_bundle(
             if "bundle.json" in file.namelist():
                 shown = read_json(file.read("bundle.json"), "bundle.json")
                 _compare_shown(shown, document, head, report)
+                _check_artifacts(file, shown, document, report)
                 report.notes.append(_UNCHECKED)
+                if withheld := report.facts.get("withheld"):
+                    report.notes.append(_WITHHELD.format(withheld))
             elif "about.json" in file.namelist():
                 report.notes.append(_UNCHECKED_EXPORT)
     except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
@@ -2847,6 +2856,37 @@ def _check_sums(file: zipfile.ZipFile, report: Report) -> None:
                 report.add(
                     Finding("modified", "member", f"{name} has another hash than the bundle states")
                 )
+            elif name.startswith(_ARTIFACTS) and name != _ARTIFACTS + computed.hexdigest():
+                report.add(Finding("modified", "member", f"{name} has other bytes than it names"))
+
+
+def _check_artifacts(
+    file: zipfile.ZipFile, shown: dict[str, Any], document: dict[str, Any], report: Report
+) -> None:
+    """Check that each artifact is one whose hash an entry of the bundle records.
+
+    An entry that waits for its seal is counted as unproved, and its artifact with it.
+    """
+    recorded: set[Any] = set()
+    for row in document["entries"]:
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+            if row["entry"]["kind"] == _RECORDED_ARTIFACT:
+                recorded.add(json.loads(row["entry"]["facts"])["sha256"])
+    proved = {row.get("position") for row in document["entries"] if isinstance(row, dict)}
+    for entry in shown.get("entries", []):
+        if entry.get("kind") == _RECORDED_ARTIFACT and entry.get("position") not in proved:
+            recorded.add(entry.get("facts", {}).get("sha256"))
+    members = {name for name in file.namelist() if name.startswith(_ARTIFACTS)}
+    for row in shown.get("artifacts", []):
+        if row.get("sha256") not in recorded:
+            detail = f"bundle.json shows an artifact that no entry records: {row.get('sha256')}"
+            report.add(Finding("modified", "member", detail, position=row.get("opened_position")))
+        elif row.get("enclosed") and f"{_ARTIFACTS}{row['sha256']}" not in members:
+            detail = f"{_ARTIFACTS}{row['sha256']} is not in the bundle"
+            report.add(Finding("missing", "member", detail, position=row.get("opened_position")))
+    for name in sorted(members):
+        if name.removeprefix(_ARTIFACTS) not in recorded:
+            report.add(Finding("modified", "member", f"no entry records the bytes of {name}"))
 
 
 def _compare_shown(
@@ -2917,6 +2957,8 @@ def _find_difference(entry: dict[str, Any], row: dict[str, Any], session: Any) -
     if entry["of_session"] and leaf["session"] != session:
         return "session"
     body = entry["body"]
+    if body is None and leaf["body_commit"] is not None:
+        return "body"
     if (
         body is not None
         and "salt" in body

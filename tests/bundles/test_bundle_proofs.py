@@ -1,5 +1,6 @@
 """A bundle carries its proofs: the verifier checks them without the installation."""
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Callable
@@ -74,6 +75,7 @@ def test_a_bundle_proves_its_entries_to_a_stranger(origin: Origin, tmp_path: Pat
     shown = json.loads(members(bundle)["bundle.json"])
     assert report.counts == {"ok": len(shown["entries"]), "erased": 1}
     assert report.facts["withheld"] == 2  # bodies with pseudonyms in place of names
+    assert any(note.startswith("2 bodies have other words") for note in report.notes)
     assert report.exit_code(True) == 0
     assert head.size == report.facts["size"]
     seal_entries()  # a later head changes nothing: the first that covers the entries counts
@@ -185,3 +187,46 @@ def test_a_bundle_proves_an_erasure_that_another_part_of_the_journal_records(
     report, _ = gatebook_verify.verify_bundle(path, ())
     assert "missing" not in report.counts, report.findings
     assert report.counts["erased"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "finding", "sentence"),
+    [
+        ("other bytes", "modified", "has other bytes than it names"),
+        ("another file", "modified", "shows an artifact that no entry records"),
+        ("no file", "missing", "is not in the bundle"),
+        ("an added file", "modified", "no entry records the bytes of artifacts/"),
+        ("a hidden body", "modified", "shows another body than was sealed"),
+    ],
+)
+def test_an_artifact_or_a_body_that_a_bundle_replaces_is_named(
+    origin: Origin, tmp_path: Path, change: str, finding: str, sentence: str
+) -> None:
+    """The sums of a bundle are no secret: who changes a file computes them again."""
+    seal_entries()
+    files = members(origin.export())
+    shown, proofs = (orjson.loads(files[name]) for name in ("bundle.json", "proof.json"))
+    stored = next(name for name in sorted(files) if name.startswith("artifacts/"))
+    other = hashlib.sha256(b"other").hexdigest()
+    if change == "other bytes":
+        files[stored] = b"other"
+    elif change == "another file":
+        del files[stored]
+        files[f"artifacts/{other}"] = b"other"
+        for row in shown["artifacts"]:
+            if stored.endswith(row["sha256"]):
+                row["sha256"] = other
+    elif change == "no file":
+        del files[stored]
+    elif change == "an added file":
+        files[f"artifacts/{other}"] = b"other"
+    else:
+        shown["entries"][3]["body"] = None
+        proofs["entries"][3].update(text=None, salt=None, withheld=True)
+    files |= {"bundle.json": orjson.dumps(shown), "proof.json": orjson.dumps(proofs)}
+    path = packed(summed(files), tmp_path / "changed.zip")
+    report, _ = gatebook_verify.verify_bundle(path, ())
+    assert {row.finding for row in report.findings} - {"erased"} == {finding}
+    assert any(sentence in row.detail for row in report.findings), report.findings
+    with pytest.raises(CommandError):
+        call_command("import_bundle", str(path), administrator="archivist")
