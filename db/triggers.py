@@ -103,6 +103,13 @@ def _skipped(table: str, condition: str) -> str:
     return f"BEFORE INSERT ON {table} WHEN {condition} BEGIN SELECT RAISE(IGNORE); END"
 
 
+# Where somebody put a row at a position that is not used yet, the next entry must not be skipped:
+# its writer would learn that it is recorded.
+def _taken(table: str, condition: str) -> str:
+    return f"""BEFORE INSERT ON {table} WHEN {condition} BEGIN
+        SELECT RAISE(ABORT, 'the journal is append-only: {table} has a row of this position'); END"""
+
+
 _SQLITE = {
     **{
         f"{table}_never_changes": (table, _refused(table, "UPDATE")) for table in APPEND_ONLY_TABLES
@@ -128,17 +135,29 @@ _SQLITE = {
         _skipped(
             "journal_entry",
             "EXISTS (SELECT 1 FROM journal_entry"
-            " WHERE project = NEW.project AND source = NEW.source AND id = NEW.id)"
-            " OR EXISTS (SELECT 1 FROM journal_entry WHERE position = NEW.position)",
+            " WHERE project = NEW.project AND source = NEW.source AND id = NEW.id)",
         ),
     ),
-    **{
-        f"{table}_is_never_replaced": (
-            table,
-            _skipped(table, f"EXISTS (SELECT 1 FROM {table} WHERE entry_id = NEW.entry_id)"),
-        )
-        for table in ("journal_body", "journal_erasure")
-    },
+    "journal_entry_position_is_free": (
+        "journal_entry",
+        _taken(
+            "journal_entry",
+            "EXISTS (SELECT 1 FROM journal_entry WHERE position = NEW.position)"
+            " AND NOT EXISTS (SELECT 1 FROM journal_entry"
+            " WHERE project = NEW.project AND source = NEW.source AND id = NEW.id)",
+        ),
+    ),
+    "journal_body_is_never_replaced": (
+        "journal_body",
+        _taken("journal_body", "EXISTS (SELECT 1 FROM journal_body WHERE entry_id = NEW.entry_id)"),
+    ),
+    "journal_erasure_is_never_replaced": (
+        "journal_erasure",
+        _skipped(
+            "journal_erasure",
+            "EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = NEW.entry_id)",
+        ),
+    ),
 }
 
 _trigger_sets = [TriggerSet(_POSTGRESQL, _FUNCTIONS, _SQLITE, append_only=APPEND_ONLY_TABLES)]

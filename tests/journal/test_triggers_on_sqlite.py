@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from db import triggers
 from journal import entries
@@ -52,7 +52,12 @@ def test_nothing_is_replaced(table: str, verb: str, recursive: str) -> None:
             columns = [column[0] for column in cursor.description]
         for change in changes:
             values = ", ".join(change.get(column, column) for column in columns)
-            assert attack(f"{verb} INTO {table} SELECT {values} FROM {table} WHERE true") == ""
+            outcome = attack(f"{verb} INTO {table} SELECT {values} FROM {table} WHERE true")
+            # An entry with a key that is stored is skipped, like an erasure; all else is refused.
+            is_skipped = table == "journal_erasure" or (
+                table == "journal_entry" and "id" not in change
+            )
+            assert ("has a row of this position" in outcome) is not is_skipped
     finally:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA recursive_triggers = ON")
@@ -79,10 +84,12 @@ def test_a_plain_connection_to_the_file_is_refused_too(committed: None, recursiv
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 plain.execute(statement)
         for verb in ("INSERT OR REPLACE", "REPLACE"):
-            plain.execute(
-                f"{verb} INTO journal_body (entry_id, salt, text) VALUES (?, zeroblob(32), 'x')",
-                [position],
-            )
+            with pytest.raises(sqlite3.IntegrityError, match="has a row of this position"):
+                plain.execute(
+                    f"{verb} INTO journal_body (entry_id, salt, text)"
+                    " VALUES (?, zeroblob(32), 'x')",
+                    [position],
+                )
             plain.execute(
                 f"{verb} INTO journal_entry (position, project, source, claimed_source, id, kind, "
                 "actor, lane,"
@@ -97,3 +104,37 @@ def _rows(plain: sqlite3.Connection) -> list[list[tuple[object, ...]]]:
     return [
         plain.execute(f"SELECT * FROM {table}").fetchall() for table in triggers.APPEND_ONLY_TABLES
     ]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("planted", ["body", "entry"])
+def test_no_entry_is_skipped_where_somebody_put_a_row_at_its_position(planted: str) -> None:
+    """The owner of the database writes ahead of the journal; the next writer learns of it."""
+    history()
+    project = new_project()
+    with connection.cursor() as cursor, connection.constraint_checks_disabled():
+        cursor.execute("SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'")
+        next_position = cursor.fetchone()[0] + 1
+        if planted == "body":
+            cursor.execute(
+                "INSERT INTO journal_body (entry_id, salt, text) VALUES (%s, zeroblob(32), '{}')",
+                [next_position],
+            )
+        else:
+            cursor.execute(
+                "INSERT INTO journal_entry (position, project, source, claimed_source, id, kind,"
+                " actor, lane, received_us, facts, schema_version) SELECT %s, project, source, '',"
+                " 'planted', 'a.b', actor, lane, received_us, facts, 1 FROM journal_entry LIMIT 1",
+                [next_position],
+            )
+            cursor.execute("UPDATE sqlite_sequence SET seq = seq - 1 WHERE name = 'journal_entry'")
+    before = everything()
+    for drafts in ([draft("a", project=project)], [draft(name, project=project) for name in "ab"]):
+        with (
+            pytest.raises(IntegrityError, match="has a row of this position"),
+            transaction.atomic(),
+        ):
+            entries.append_entries(drafts, NOW_US)
+    assert everything() == before
+    with triggers.suspend_triggers(connection, ["journal_body"]), connection.cursor() as cursor:
+        cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [next_position])
