@@ -5,6 +5,7 @@ only their receivers know.
 """
 
 import mmap
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -78,17 +79,20 @@ def _check_file(target: AnchorTarget, heads: Iterable[AnchoredHead]) -> Iterator
         else:
             starts.add(start)
     origin, end = _load_origin(), max(starts, default=len(content))
+    newest = _load_newest_head()
     for place in iterate_notes(content):
-        # The next publication writes the rows of the last ones again.
-        if place.origin == origin and place.start < end and place.start not in starts:
-            yield (
-                f"no row says that {target.address} holds the tree head of {place.size} entries at"
-                f" byte {place.start}"
-            )
+        if place.origin != origin or place.start in starts:
+            continue
+        of_place = f"the tree head of {place.size} entries at byte {place.start}"
+        if place.start < end:
+            yield f"no row says that {target.address} holds {of_place}"
+        elif place.size > newest.size:
+            yield f"this database does not have {of_place} of {target.address}"
+        # else the next publication writes its row again
 
 
 def _check_git(target: AnchorTarget, heads: Iterable[AnchoredHead]) -> Iterator[str]:
-    """Yield heads that the branch does not have, and commits before the last one without a row."""
+    """Yield heads that the branch does not have, and commits of heads that the database lacks."""
     remote = hide_credentials(target.address)
     commits = read_published_commits(target, _load_origin())
     recorded = set[str]()
@@ -98,11 +102,14 @@ def _check_git(target: AnchorTarget, heads: Iterable[AnchoredHead]) -> Iterator[
             yield f"{remote} does not hold tree head {head.number} as commit {commit[:12]}"
         else:
             recorded.add(commit)
-    is_recorded = not recorded
+    is_recorded, newest = not recorded, _load_newest_head()
     for commit, subject in commits.items():  # the newest first
         is_recorded |= commit in recorded
+        number = _HEAD_NUMBER.match(subject)
         if is_recorded and commit not in recorded:
             yield f"no row says that {remote} holds commit {commit[:12]}: {subject}"
+        elif number is not None and int(number[1]) > newest.id:
+            yield f"this database does not have {subject} of commit {commit[:12]} of {remote}"
 
 
 def _check_witness(target: AnchorTarget, heads: Iterable[AnchoredHead]) -> Iterator[str]:
@@ -118,11 +125,17 @@ def _check_witness(target: AnchorTarget, heads: Iterable[AnchoredHead]) -> Itera
             yield f"{key.name} did not cosign tree head {head.number} as its row says"
 
 
+def _load_newest_head() -> TreeHead:
+    """Return the newest tree head; read after the anchor, which holds no head before its row."""
+    return TreeHead.objects.order_by("-id").first() or TreeHead(id=0, size=0)
+
+
 def _load_origin() -> str:
     """Return the origin of this installation's tree heads; empty before the first one."""
-    return TreeHead.objects.values_list("key_name", flat=True).order_by("-id").first() or ""
+    return _load_newest_head().key_name
 
 
+_HEAD_NUMBER: Final = re.compile(r"Tree head (\d{1,18}):")
 _CHECKS: Final[dict[str, Callable[[AnchorTarget, Iterable[AnchoredHead]], Iterator[str]]]] = {
     "file": _check_file,
     "git": _check_git,

@@ -322,3 +322,28 @@ def test_rows_that_claim_another_anchor_or_are_gone_are_named(
     assert any("cannot be read: No such file" in line for line in check())
     settings.GATEBOOK_ANCHORS = f"file=webhook:https://hook.example/; {places['git']}"
     assert "file: 0 rows compared, 4 cannot be" in check()[0]
+
+
+def test_heads_of_an_anchor_that_the_database_does_not_have_are_named(
+    make_head: MakeHead, settings: Settings, tmp_path: Path
+) -> None:
+    """The newest heads are gone with their rows, as after the restore of an old backup."""
+    settings.GATEBOOK_ANCHORS = f"file:{tmp_path}/heads; git:{tmp_path}/heads.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "heads.git")], check=True)
+    for size in (3, 9, 12):
+        make_head(size)
+        publish()
+    with transaction.atomic(), suspend_triggers(connection, ["proofs_anchor"]):
+        Anchor.objects.filter(tree_head=3).delete()
+    output = StringIO()
+    call_command("anchor_heads", "--check", stdout=output)  # the next run writes them again
+    assert len(output.getvalue().splitlines()) == 2
+    with transaction.atomic(), suspend_triggers(connection, ["proofs_treehead"]):
+        TreeHead.objects.filter(id=3).delete()
+    output = StringIO()
+    with pytest.raises(CommandError):
+        call_command("anchor_heads", "--check", stdout=output)
+    named = [line for line in output.getvalue().splitlines() if "does not have" in line]
+    assert len(named) == 2
+    assert "file: this database does not have the tree head of 12 entries at byte " in named[0]
+    assert "git: this database does not have Tree head 3: 12 entries of commit " in named[1]
