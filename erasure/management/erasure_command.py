@@ -11,8 +11,10 @@ from django.core.management.base import BaseCommand, CommandError
 from accounts.models import Project
 from db.errors import ChangeRefused
 from erasure import erasure_requests, erasure_runner
+from erasure.erasure_requests import RequestNotRecorded
 from erasure.labels import COUNTS_MAY_DIFFER
 from erasure.models import ErasureRequest
+from erasure.recorded_holds import HoldNotRecorded
 from erasure.text_columns import KEPT_REASONS, TEXT_CLASSES
 
 STATE_WORDS: Final = {
@@ -56,7 +58,7 @@ class ErasureCommand(BaseCommand):
             else:
                 row = ask(by)
                 run_until_idle()
-        except ChangeRefused as refused:
+        except (ChangeRefused, HoldNotRecorded, RequestNotRecorded) as refused:
             raise CommandError(str(refused)) from None
         row.refresh_from_db()
         self._print_request(row)

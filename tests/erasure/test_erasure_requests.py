@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from accounts.models import Membership, Project
@@ -370,6 +371,17 @@ def test_a_hold_that_the_owner_forged_stops_the_job(office: Office, forged: str)
         erasure_runner.run_erasures()
     row.refresh_from_db()
     assert (row.error, has_body(held)) == ("HoldNotRecorded", True)
+
+
+def test_the_command_says_which_hold_was_forged(office: Office) -> None:
+    hold = erasure_requests.set_legal_hold(
+        office.first, office.world.project, reason="case 12", words=["about"]
+    )
+    row = office.request(ADDRESS)
+    with transaction.atomic(), suspend_triggers(connection, ["erasure_legalhold"]):
+        LegalHold.objects.filter(pk=hold.pk).update(words=["nothing"])
+    with pytest.raises(CommandError, match=f"entry {hold.set_position}.*Nothing was erased"):
+        call_command("erase_subject", "--confirm", str(row.pk), "--by", office.second.username)
 
 
 def test_a_hold_that_was_released_needs_no_row_in_force(office: Office) -> None:
