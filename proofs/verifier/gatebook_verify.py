@@ -1792,6 +1792,7 @@ def _check_database(database: Database, options: DatabaseOptions, report: Report
         founded -= 1
     _check_places(check, size, founded, report)
     _check_tail(database, None if founded == size else founded, options, report)
+    _check_bodies_ahead(database, report)
     _check_sequences(database, report)
     changed = sum(1 for leaf in check.leaves if leaf.computed)
     report.counts["ok"] = max(check.present - changed - report.faulty_bodies, 0)
@@ -2261,6 +2262,17 @@ def _check_tail(
     report.facts["unsealed_tail"] = {"entries": number, "age_s": round(age, 1)}
     words = f"{number} {'entry waits' if number == 1 else 'entries wait'} for the seal,"
     report.add(Finding("unsealed_tail", "entry", f"{words} for {age:.0f} s"), number)
+
+
+def _check_bodies_ahead(database: Database, report: Report) -> None:
+    """Name bodies at positions that the journal has not reached; an entry brings its own."""
+    rows = database.rows(
+        "SELECT entry_id FROM journal_body WHERE entry_id >"
+        " (SELECT coalesce(max(position), 0) FROM journal_entry) ORDER BY entry_id LIMIT 1000"
+    )
+    for (position,) in rows:
+        detail = "somebody wrote it before the journal reached its position: remove it"
+        report.add(Finding("modified", "body", detail, position=position))
 
 
 def _check_sequences(database: Database, report: Report) -> None:

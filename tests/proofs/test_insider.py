@@ -340,6 +340,20 @@ def test_an_erased_body_is_erased_only_if_an_entry_records_it(head: TreeHead) ->
     assert_no_scans(plans)
 
 
+def test_a_body_ahead_of_the_journal_is_named(head: TreeHead) -> None:
+    last = Entry.objects.latest("position").position
+    with connection.constraint_checks_disabled():
+        run(
+            "INSERT INTO journal_body (entry_id, salt, text)"
+            " SELECT %s, salt, text FROM journal_body ORDER BY entry_id LIMIT 1",
+            last + 7,
+        )
+    report = verify_here(max_lag_s=1 << 40)
+    assert set(list_places(report)) == {("modified", "body", None, None)}
+    assert report.findings[0].position == last + 7
+    run("DELETE FROM journal_body WHERE entry_id = %s", last + 7)
+
+
 def test_a_gap_of_a_producer_leaves_integrity_alone(head: TreeHead) -> None:
     project = new_project()
     numbered = [draft(f"s{n}", project=project, producer_seq=n) for n in (1, 2, 5)]
