@@ -240,6 +240,11 @@ def _copy_sqlite(installation: Installation, filling: Filling) -> None:
             file.execute("COMMIT")
         for _, _, definition in indexes:
             file.execute(definition)
+        # One segment, as each completed run of retention leaves it. FTS5 merges segments in steps
+        # while it writes, so that a step otherwise depends on how the copies were written.
+        file.execute(
+            "INSERT INTO investigation_wordindex (investigation_wordindex) VALUES ('optimize')"
+        )
         file.execute("DELETE FROM sqlite_stat1")
         file.executemany("INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES (?, ?, ?)", statistics)
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
