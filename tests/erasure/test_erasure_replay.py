@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from io import StringIO
 from pathlib import Path
 
 import psycopg
@@ -182,6 +183,9 @@ def test_a_cut_line_of_the_erasure_journal_is_skipped(office: Office, settings: 
     assert len(erasure_replay.read_journalled_erasures()) == 2
     path.unlink()
     assert erasure_replay.count_unjournalled_erasures() == 2
+    errors = StringIO()
+    call_command("replay_erasures", "--dry-run", stderr=errors)
+    assert "lacks 2 erasures of this database" in errors.getvalue()
 
 
 def test_a_body_stays_if_its_line_cannot_be_written(

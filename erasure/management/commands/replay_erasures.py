@@ -1,6 +1,7 @@
 """manage.py replay_erasures: repeat erasures on a database that was restored from a backup."""
 
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -21,12 +22,21 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         path = erasure_journal.journal_path()
-        if not path.exists():
+        if path.exists():
+            self._repeat(path, is_dry_run=options["dry_run"])
+        else:
             self.stdout.write(f"There is no erasure journal at {path}. Nothing to repeat.")
-            return
+        lacking = erasure_replay.count_unjournalled_erasures()
+        if lacking:
+            self.stderr.write(
+                f"{path} lacks {lacking} erasures of this database, so that no restore could repeat"
+                " them. Find the complete file, or delete the backups that are older."
+            )
+
+    def _repeat(self, path: Path, *, is_dry_run: bool) -> None:
         missing = erasure_replay.find_missing_erasures()
         returned = erasure_replay.find_returned_bodies()
-        if options["dry_run"]:
+        if is_dry_run:
             for erasure in missing:
                 self.stdout.write(f"Missing: request {erasure.request}.")
             for body in returned:
@@ -37,12 +47,6 @@ class Command(BaseCommand):
                 self.stderr.write(f"The rows are erased, the files are not. {left}")
         if not missing and not returned:
             self.stdout.write(f"Every erasure of {path} is carried out here.")
-        lacking = erasure_replay.count_unjournalled_erasures()
-        if lacking:
-            self.stderr.write(
-                f"{path} lacks {lacking} erasures of this database, so that no restore could repeat"
-                " them. Find the complete file, or delete the backups that are older."
-            )
 
     def _report(self, result: ReplayResult) -> None:
         counts = ", ".join(f"{name} {number}" for name, number in result.counts.items() if number)
