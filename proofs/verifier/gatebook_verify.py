@@ -2879,26 +2879,37 @@ def _check_artifacts(
 
     An entry that waits for its seal is counted as unproved, and its artifact with it.
     """
-    recorded: set[Any] = set()
+    recorded = set[str]()
     for row in document["entries"]:
-        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        with contextlib.suppress(KeyError, TypeError, ValueError):
             if row["entry"]["kind"] == _RECORDED_ARTIFACT:
-                recorded.add(json.loads(row["entry"]["facts"])["sha256"])
-    proved = {row.get("position") for row in document["entries"] if isinstance(row, dict)}
+                recorded.add(_read_hash(json.loads(row["entry"]["facts"])))
+    positions = [row.get("position") for row in document["entries"] if isinstance(row, dict)]
+    proved = {position for position in positions if isinstance(position, int)}
     for entry in shown.get("entries", []):
-        if entry.get("kind") == _RECORDED_ARTIFACT and entry.get("position") not in proved:
-            recorded.add(entry.get("facts", {}).get("sha256"))
+        position = entry.get("position")
+        is_waiting = isinstance(position, int) and position not in proved
+        if is_waiting and entry.get("kind") == _RECORDED_ARTIFACT:
+            recorded.add(_read_hash(entry.get("facts")))
     members = {name for name in file.namelist() if name.startswith(_ARTIFACTS)}
-    for row in shown.get("artifacts", []):
-        if row.get("sha256") not in recorded:
-            detail = f"bundle.json shows an artifact that no entry records: {row.get('sha256')}"
-            report.add(Finding("modified", "member", detail, position=row.get("opened_position")))
-        elif row.get("enclosed") and f"{_ARTIFACTS}{row['sha256']}" not in members:
-            detail = f"{_ARTIFACTS}{row['sha256']} is not in the bundle"
-            report.add(Finding("missing", "member", detail, position=row.get("opened_position")))
+    artifacts = shown.get("artifacts", [])
+    for row in artifacts if isinstance(artifacts, list) else [artifacts]:
+        digest = _read_hash(row)
+        if not digest or digest not in recorded:
+            detail = f"bundle.json shows an artifact that no entry records: {digest or row}"
+            report.add(Finding("modified", "member", detail))
+        elif row.get("enclosed") and f"{_ARTIFACTS}{digest}" not in members:
+            detail = f"{_ARTIFACTS}{digest} is not in the bundle"
+            report.add(Finding("missing", "member", detail))
     for name in sorted(members):
         if name.removeprefix(_ARTIFACTS) not in recorded:
             report.add(Finding("modified", "member", f"no entry records the bytes of {name}"))
+
+
+def _read_hash(row: Any) -> str:
+    """Return the hash that a row of an untrusted file names; empty without one."""
+    digest = row.get("sha256") if isinstance(row, dict) else None
+    return digest if isinstance(digest, str) else ""
 
 
 def _compare_shown(

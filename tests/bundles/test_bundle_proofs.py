@@ -196,6 +196,7 @@ def test_a_bundle_proves_an_erasure_that_another_part_of_the_journal_records(
         ("another file", "modified", "shows an artifact that no entry records"),
         ("no file", "missing", "is not in the bundle"),
         ("an added file", "modified", "no entry records the bytes of artifacts/"),
+        ("an odd row", "modified", "shows an artifact that no entry records: [1]"),
         ("a hidden body", "modified", "shows another body than was sealed"),
     ],
 )
@@ -216,6 +217,8 @@ def test_an_artifact_or_a_body_that_a_bundle_replaces_is_named(
         for row in shown["artifacts"]:
             if stored.endswith(row["sha256"]):
                 row["sha256"] = other
+    elif change == "an odd row":
+        shown["artifacts"].append([1])
     elif change == "no file":
         del files[stored]
     elif change == "an added file":
