@@ -103,8 +103,8 @@ def _skipped(table: str, condition: str) -> str:
     return f"BEFORE INSERT ON {table} WHEN {condition} BEGIN SELECT RAISE(IGNORE); END"
 
 
-# Where somebody put a row at a position that is not used yet, the next entry must not be skipped:
-# its writer would learn that it is recorded.
+# Where somebody put a row at a position that is not used yet, the next entry is refused. If it were
+# skipped, its writer would be answered that it is recorded.
 def _taken(table: str, condition: str) -> str:
     return f"""BEFORE INSERT ON {table} WHEN {condition} BEGIN
         SELECT RAISE(ABORT, 'the journal is append-only: {table} has a row of this position'); END"""

@@ -2797,8 +2797,7 @@ _UNCHECKED: Final = (
     " permissions, votes) and README.md are not: read them in the entries."
 )
 _WITHHELD: Final = (
-    "{} bodies have other words in place of people's names, or none: they are not compared with"
-    " their entries."
+    "Bodies with pseudonyms in place of names, which cannot be compared with their entries: {}."
 )
 _UNCHECKED_EXPORT: Final = (
     "Entries and their bodies are checked. The rows and the README.md of the export are not: they"
