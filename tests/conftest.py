@@ -9,7 +9,6 @@ import logging
 import os
 import shutil
 import uuid
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -24,13 +23,14 @@ from django.urls import set_urlconf
 from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django import DjangoDbBlocker, Settings
-from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
 
 import shell  # first, or tests/shell takes its name
 from config import secret_keys
 from tests.config.row_snapshot import Kept
 from tests.config.server import Server, serve
+from tests.forked_workers import GROUP
+from tests.forked_workers import pytest_addoption as pytest_addoption
+from tests.forked_workers import pytest_runtestloop as pytest_runtestloop
 from tests.matrices import count_examples, load_sqlite_files
 from tests.pages.people import Organization, build
 
@@ -105,8 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set shared settings, make the folder of SQLite's test files and remove files of killed runs."""
     from django.conf import settings
 
-    if not getattr(config.option, "numprocesses", None):  # the controller of workers collects none
-        gc.disable()  # until the tests are collected: what is imported and collected stays
+    gc.disable()  # until the tests are collected: what is imported and collected stays
     # Child processes in folders of this run need its keys, like the other test workers.
     stored = {
         name: secret_keys.store_key(settings.VAR_DIR / "keys", name, key)
@@ -166,36 +165,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         meets = item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES
         if not meets or item.get_closest_marker("browser") or item.path.parent.name == "client":
             item.add_marker(pytest.mark.once)
+        item.stash[GROUP] = _name_group(item.path)
         if "live_server_process" in fixtures or item.path.parent.name in FOLDERS_OF_PROGRAMS:
             long.add(item.path)
     items.sort(key=lambda item: (item.path.name not in LONGEST_FILES, item.path not in long))
 
 
-class _SharedPrograms(LoadFileScheduling):  # type: ignore[misc]
-    """Give all files with a browser to one worker, and those with a server to one worker in three.
-
-    Each other worker would start a browser or a server of its own.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = str(super()._split_scope(nodeid))
-        name = file.rpartition("/")[2]
-        if "browser" in name or name in FILES_WITH_A_BROWSER:
-            return "browser"
-        if not _uses_server(file):
-            return file
-        return f"server {zlib.crc32(file.encode()) % max(1, self.numnodes // 3)}"
-
-
 @cache
-def _uses_server(file: str) -> bool:
-    return "live_server_process" in (ROOT / file).read_text(encoding="utf-8")
+def _name_group(file: Path) -> str:
+    """Return a name that is the same for the files that run in one worker.
 
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
-    """Return the scheduler of `--dist loadfile`."""
-    return _SharedPrograms(config, log) if config.getvalue("dist") == "loadfile" else None
+    Those are all with a browser and all with a server: each other worker would start its own.
+    """
+    if "browser" in file.name or file.name in FILES_WITH_A_BROWSER:
+        return "browser"
+    return "server" if "live_server_process" in file.read_text(encoding="utf-8") else str(file)
 
 
 def pytest_collection_finish() -> None:

@@ -21,8 +21,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO
 
-import pytest
-
 from tests.matrices import load_sqlite_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,13 +34,8 @@ MATRICES = {
     "PostgreSQL": "not once and (matrix or deepened or matrix_on_postgresql)",
 }
 NO_TESTS_COLLECTED = 5
-# A file runs in one worker, because its tests share a server and a journal; conftest.py sorts long
-# files first.
-SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
-WORKERS = "2"
-WORKERS_ON_SQLITE = "5"  # also runs the tests that do not depend on the database
-# Fewer uncompiled files than this are compiled by the workers.
-WORTH_COMPILING = 30
+WORKERS = 2
+WORKERS_ON_SQLITE = 5  # also runs the tests that do not depend on the database
 SCHEMA = "schema"
 IN_MEMORY = Path("/dev/shm")
 WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run uses about 25 % of that
@@ -64,7 +57,6 @@ def main(options: list[str]) -> int:
         folder = Path(made)
         folder.chmod(0o711)  # PostgreSQL runs as another user, where we are root
         postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or own_postgresql(folder)
-        compile_all(folder)
         make_schemas(postgresql, folder)
         output_file = folder / "PostgreSQL.txt"
         with output_file.open("w") as out:
@@ -97,44 +89,6 @@ def home() -> str:
         return str(IN_MEMORY)
     # the embedded PostgreSQL keeps its data outside home folders, and its socket's path is short
     return "/var/tmp"
-
-
-def compile_all(folder: Path) -> None:
-    """Compile modules of tests and what they import in two processes, where many are not compiled.
-
-    Six workers at once would each compile every module.
-    """
-    uncompiled = find_uncompiled()
-    if len(uncompiled) < WORTH_COMPILING:
-        return
-    sizes = Counter[str]()
-    for file in uncompiled:
-        sizes["/".join(file.relative_to(ROOT).parts[:2])] += file.stat().st_size
-    folders = [folder for folder, _ in sizes.most_common()]
-    collectors = [
-        subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-q", "--collect-only", *half],
-            cwd=ROOT,
-            env=surroundings("", folder, f"collecting-{number}"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for number, half in enumerate((folders[::2], folders[1::2]))
-        if half
-    ]
-    for collector in collectors:  # the runs that follow report collection errors
-        collector.wait()
-
-
-def find_uncompiled() -> list[Path]:
-    """Return the files of tests that pytest has not compiled since they were changed."""
-    suffix = f".{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
-    uncompiled = []
-    for file in (ROOT / "tests").rglob("test_*.py"):
-        compiled = file.parent / "__pycache__" / f"{file.stem}{suffix}"
-        if not compiled.exists() or compiled.stat().st_mtime < file.stat().st_mtime:
-            uncompiled.append(file)
-    return uncompiled
 
 
 def make_schemas(postgresql: str, folder: Path) -> None:
@@ -172,9 +126,7 @@ def start(
             "-m",
             "pytest",
             "-q",
-            "-n",
-            workers,
-            *SIDE_BY_SIDE,
+            f"--workers={workers}",
             f"--junit-xml={report}",
             *options,
         ],
