@@ -43,6 +43,7 @@ TEXT_COLUMNS: Final = (
     "ref_patterns_version",
 )
 REPORTED_POLICY: Final = "no entry has a policy's result on a reported plan"
+REPORTED_REDACTIONS: Final = "no entry has the number of redactions of a reported plan"
 _EARLIER_VERSION: Final = "the entry is of a version that did not record it"
 _OPENING: Final = (*effect_state.REPORTABLE_KINDS, NAMED)
 _KEY_OF_ROW: Final = ("18",)  # replays by these rows of the verdict table have a new remote key
@@ -282,7 +283,8 @@ class JournalRebuilder(EffectRebuilder):
             not self._journal.has_body(entry.position)
             or REDACTION_MARK in self._journal.read_text(entry.position)
         ):
-            unknown["redactions"] = _EARLIER_VERSION
+            is_command = entry.lane == "command"
+            unknown["redactions"] = _EARLIER_VERSION if is_command else REPORTED_REDACTIONS
         if entry.lane == "command" and (is_complete or "permission" in facts):
             values |= {name: facts.get(name, "") for name in POLICY_COLUMNS}
             values["policy_enforced"] = bool(facts.get("policy_enforced"))

@@ -167,8 +167,8 @@ def _fold_token(
     digest = stored.get("digest", _NO_SECRET)
     if "digest" not in facts:
         unknown["digest"] = EARLIER_VERSION
-    elif bytes(digest).hex()[:32] != facts["digest"]:
-        digest = _NO_SECRET
+    elif not isinstance(digest, bytes) or digest.hex()[:32] != facts["digest"]:
+        digest = _NO_SECRET  # SQLite stores a text in this column too
     ends, stored_end = facts["expires_us"], stored.get("expires_at")
     if ends is not None and (stored_end is None or int(stored_end.timestamp() * 1_000_000) != ends):
         stored_end = _EPOCH + timedelta(microseconds=ends)

@@ -93,7 +93,9 @@ def test_a_plan_without_a_body_may_have_named_a_task_first(inbox: InboxScenario)
         )
     plan = Entry.objects.filter(session=session, kind="effect.planned").order_by("position")
     erase_bodies(inbox, Entry.objects.filter(position=plan[0].position))
-    assert [(row["table"], row["column"]) for row in list_differences()] == []
+    code, text = run("--check")
+    assert (code, "a version that did not record it" in text) == (0, False), text
+    assert "redactions of 1 rows: no entry has the number of redactions of a reported plan" in text
     # The task comes back, although it is not known when it was opened.
     forge(("UPDATE ledger_effect SET task_id = NULL", "DELETE FROM agent_sessions_task"))
     assert {(row["difference"], row["table"]) for row in list_differences()} == {

@@ -97,6 +97,7 @@ def test_a_value_of_another_form_is_named_with_all_else(
     assert ("unreadable", table, column) in named
     if not table.startswith("journal_"):
         assert CHANGED in named
+        assert "journal_entry" not in {table for _difference, table, _column in named}
 
 
 def test_a_uuid_in_another_spelling_is_named_in_every_column(inbox: InboxScenario) -> None:
