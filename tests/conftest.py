@@ -175,11 +175,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _name_group(file: Path) -> str:
     """Return a name that is the same for the files that run in one worker.
 
-    Those are all with a browser and all with a server: each other worker would start its own.
+    Those are all with a browser and all with a server: each other worker would start its own. Files
+    that read the whole source go to one worker too, which reads it once.
     """
+    text = file.read_text(encoding="utf-8")
     if "browser" in file.name or file.name in FILES_WITH_A_BROWSER:
         return "browser"
-    return "server" if "live_server_process" in file.read_text(encoding="utf-8") else str(file)
+    if "tests.sources" in text:
+        return "sources"
+    return "server" if "live_server_process" in text else str(file)
 
 
 def pytest_collection_finish() -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 import pytest
 
 from tests.architecture.walk import ROOT
+from tests.sources import find_comments, read_source, strip_text
 
 PACKAGES: Final = sorted(
     folder.name
@@ -34,9 +34,7 @@ def read_sentences(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield re.sub(r"\s+", " ", ast.get_docstring(node) or "")
-    for token in tokenize.generate_tokens(iter(source.splitlines(keepends=True)).__next__):
-        if token.type == tokenize.COMMENT:
-            yield token.string
+    yield from find_comments(source)
 
 
 def find_missing_constants(source: str) -> set[str]:
@@ -44,9 +42,7 @@ def find_missing_constants(source: str) -> set[str]:
     if not _CONSTANT.search(re.sub(r"\s+(?:# )?", " ", source)):  # most modules; parsing is slow
         return set()
     named = {name for text in read_sentences(source) for name in _CONSTANT.findall(text)}
-    tokens = tokenize.generate_tokens(iter(source.splitlines(keepends=True)).__next__)
-    names = {token.string for token in tokens if token.type == tokenize.NAME}
-    return named - names - NOT_CONSTANTS
+    return named - set(re.findall(r"\w+", strip_text(source))) - NOT_CONSTANTS
 
 
 def test_the_check_finds_a_constant_of_another_name() -> None:
@@ -61,7 +57,6 @@ def test_sentences_name_constants_that_exist(package: str) -> None:
     missing = {
         str(file.relative_to(ROOT)): names
         for file in sorted(find_folder(package).rglob("*.py"))
-        if "migrations" not in file.parts
-        and (names := find_missing_constants(file.read_text(encoding="utf-8")))
+        if "migrations" not in file.parts and (names := find_missing_constants(read_source(file)))
     }
     assert not missing, f"Docstrings or comments name constants that do not exist: {missing}"

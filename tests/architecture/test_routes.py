@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from tests.test_names import ROOT
+from tests.sources import ROOT
 
 # The only routes to which no word of their URL leads. A new one needs a reason as good.
 EXCEPTIONS: Final = {

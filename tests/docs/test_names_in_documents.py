@@ -6,9 +6,7 @@ a test, a table's column or a name of two words (`opened_position`); anything el
 """
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,20 +19,23 @@ from django.urls import Resolver404, resolve
 
 from shell.command_effects import RUN_TOOL, UNPARSED_TOOL
 from shell.mapping import load_default_mapping
+from tests.sources import (
+    ROOT,
+    find_comments,
+    find_definitions,
+    list_sources,
+    read_code,
+    remove_comments,
+)
+from tests.sources import read_source as read
 from tests.test_names import PACKAGES
 
 pytestmark = pytest.mark.once
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS: Final = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-SOURCES: Final = [
-    file
-    for package in (*PACKAGES, "client", "evaluation")
-    for file in sorted((ROOT / package).rglob("*.py"))
-    if "migrations" not in file.parts
-]
+SOURCES: Final = list_sources((*PACKAGES, "client", "evaluation"))
 FOLDERS: Final = {
     path.name
     for path in ROOT.iterdir()
@@ -83,19 +84,11 @@ EXCEPTIONS: Final = {
 }
 
 
-def read(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
 @cache
 def list_definitions() -> frozenset[str]:
     """Return the names of all functions, methods and classes, those of tests included."""
-    return frozenset(
-        node.name
-        for file in (*SOURCES, *(ROOT / "tests").rglob("*.py"))
-        for node in walk_statements(ast.parse(read(file)))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    )
+    files = (*SOURCES, *list_sources(["tests"]))
+    return frozenset(name for file in files for name in find_definitions(read_code(file)))
 
 
 @cache
@@ -104,10 +97,11 @@ def list_words() -> frozenset[str]:
     words = set(list_definitions())
     agents = ROOT / "tests" / "hooks" / "real" / "installed_agents.py"
     for file in (*SOURCES, ROOT / "tests" / "run_suite.py", agents):
-        tree = ast.parse(read(file))
-        for docstring in find_docstrings(tree):
-            docstring.value = ""
-        words |= set(re.findall(r"\w+", ast.unparse(tree)))
+        lines = read(file).splitlines()
+        for docstring in find_docstrings(file):
+            for number in range(docstring.lineno - 1, docstring.end_lineno or docstring.lineno):
+                lines[number] = ""
+        words |= set(re.findall(r"\w+", remove_comments("\n".join(lines))))
     for file in (
         ROOT / "Makefile",
         ROOT / "pyproject.toml",
@@ -152,13 +146,16 @@ def walk_statements(tree: ast.AST) -> Iterator[ast.AST]:
             waiting += getattr(node, part, ())
 
 
-def find_docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """Yield the docstrings of a module, its classes and its functions."""
-    for node in walk_statements(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                yield first.value
+@cache
+def find_docstrings(file: Path) -> list[ast.Constant]:
+    """Return the docstrings of a module, its classes and its functions."""
+    bodies = [
+        node.body
+        for node in walk_statements(ast.parse(read(file)))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    first = [body[0].value for body in bodies if body and isinstance(body[0], ast.Expr)]
+    return [value for value in first if isinstance(value, ast.Constant)]
 
 
 def is_path(name: str, folder: Path) -> bool:
@@ -270,13 +267,8 @@ def test_every_name_in_a_document_exists(document: Path) -> None:
 def test_every_name_in_a_docstring_or_comment_exists() -> None:
     missing = set()
     for file in SOURCES:
-        source = read(file)
-        texts = [str(docstring.value) for docstring in find_docstrings(ast.parse(source))]
-        texts += [
-            token.string
-            for token in tokenize.generate_tokens(io.StringIO(source).readline)
-            if token.type == tokenize.COMMENT
-        ]
+        texts = [str(docstring.value) for docstring in find_docstrings(file)]
+        texts += find_comments(read(file))
         for text in texts:
             names = {*find_missing_names(text, file.parent)}
             names |= {name for name in PYTHON_FILE.findall(text) if not is_path(name, file.parent)}

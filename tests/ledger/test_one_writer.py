@@ -58,6 +58,9 @@ _QUERIES: Final = {
 }
 _VERB: Final = r"(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+ONLY|\s+OR\s+\w+)?|DELETE\s+FROM|MERGE\s+INTO"
 _SQL: Final = re.compile(_VERB + r'|TRUNCATE(?:\s+TABLE)?)\s+"?([a-z_]+)"?')
+_MAY_WRITE: Final = re.compile(
+    rf"\.\s*(?:{'|'.join(_WRITES)})\b|INSERT|REPLACE|UPDATE|DELETE|MERGE|TRUNCATE|write_row_changes"
+)
 _OPEN_SQL: Final = re.compile(_VERB + r"|TRUNCATE)\s*$")
 
 # Overwrites the text of an erased subject in any table, and writes nothing else.
@@ -88,6 +91,8 @@ def claimed(source: str) -> set[str]:
 def written(source: str) -> set[str]:
     """Return the models that a module's text writes; `SOMETHING` for a row that it saves, changes
     or deletes."""
+    if not _MAY_WRITE.search(source):  # parsing is slow
+        return set()
     nodes = list(ast.walk(ast.parse(source)))
     imported = {
         (alias.asname or alias.name).split(".")[0]
