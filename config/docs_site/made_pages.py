@@ -25,6 +25,17 @@ MADE_FROM_CODE: Final = "*This page is made from the code of this version.*"
 _SUBCOMMAND: Final = re.compile(r"^    ([a-z][a-z-]*)\s", re.MULTILINE)
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 CLIENT_FOLDER: Final = settings.BASE_DIR / "client" / "gatebook_client"
+_PRINT_HELP: Final = """
+import sys
+from gatebook_client.cli import main
+sys.argv[0] = "gatebook"
+for name in sys.argv[1:]:
+    try:
+        main([*filter(None, [name]), "--help"])
+    except SystemExit as end:
+        assert not end.code, name
+    print(end="\\0")
+"""
 
 
 def build_endpoints_page() -> str:
@@ -109,23 +120,25 @@ def build_manage_page() -> str:
 
 def build_gatebook_page() -> str:
     """Return the help of the command `gatebook` and of each of its subcommands."""
-    command = [sys.executable, "-m", "gatebook_client"]
-    text = _run_help(command)
+    (text,) = _run_help([""])
     parts = ["# The command gatebook", MADE_FROM_CODE, _code(text)]
-    for name in _SUBCOMMAND.findall(text):
-        parts += [f"## gatebook {name}", _code(_run_help([*command, name]))]
+    names = _SUBCOMMAND.findall(text)
+    for name, subcommand_text in zip(names, _run_help(names), strict=True):
+        parts += [f"## gatebook {name}", _code(subcommand_text)]
     return "\n\n".join(parts) + "\n"
 
 
-def _run_help(command: list[str]) -> str:
-    return subprocess.run(
-        [*command, "--help"],
+def _run_help(names: list[str]) -> list[str]:
+    """Return the help of each subcommand, all from one process."""
+    output = subprocess.run(
+        [sys.executable, "-c", _PRINT_HELP, *names],
         capture_output=True,
         text=True,
         check=True,
         cwd=settings.BASE_DIR,
         env={"PYTHONPATH": str(CLIENT_FOLDER.parent), "COLUMNS": "100"},
-    ).stdout.replace("__main__.py", "gatebook")
+    ).stdout
+    return output.split("\0")[:-1]
 
 
 def build_client_page() -> str:
