@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import StdioServerParameters
-from mcp.client.client import Client
 
 from evaluation.bench.installation import own_port
 from tests.client.coroutines import run_coroutine
@@ -87,6 +85,9 @@ def ask(url: str, folder: Path, call: dict[str, Any], *options: str) -> tuple[An
         heard.append(str(message))
 
     async def body() -> Any:
+        from mcp import StdioServerParameters  # collecting the tests does not import it
+        from mcp.client.client import Client
+
         words = ["-m", "gatebook_client", "mcp-permissions", *options]
         parameters = StdioServerParameters(
             command=sys.executable,

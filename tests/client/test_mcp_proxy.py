@@ -11,20 +11,21 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from gatebook_client.mcp_proxy_command import clean_name, derive_name, find_effect_key
-from mcp import StdioServerParameters
-from mcp.client.client import Client
-from mcp_types import CallToolResult
 
 from evaluation.bench.installation import own_port
 from tests.client.coroutines import run_coroutine
 from tests.client.test_pushes import wait_until
 from tests.config.server import ROOT, Server
 from tests.evaluation.test_demo_agent import rule
+
+if TYPE_CHECKING:  # collecting the tests does not import it
+    from mcp.client.client import Client
+    from mcp_types import CallToolResult
 
 # Other tests run the server on both databases; these test the command alone.
 pytestmark = pytest.mark.once
@@ -89,7 +90,10 @@ class Place:
         words = ["-m", "gatebook_client", "mcp-proxy", "--name", name, *options]
         return [sys.executable, *words, *behind]
 
-    def client(self, name: str, *options: str, behind: list[str] | None = None) -> Client:
+    def client(self, name: str, *options: str, behind: list[str] | None = None) -> "Client":
+        from mcp import StdioServerParameters
+        from mcp.client.client import Client
+
         command = self.command(name, *options, behind=behind)
         return Client(
             StdioServerParameters(
@@ -148,7 +152,7 @@ def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
     run_coroutine(asyncio.wait_for(body(), WITHIN_S * 2))
 
 
-def text_of(result: CallToolResult) -> str:
+def text_of(result: "CallToolResult") -> str:
     (block,) = result.content
     assert block.type == "text"
     return block.text
@@ -236,7 +240,7 @@ def test_silent_people_get_the_request_and_the_next_call_continues_it(
 ) -> None:
     call = ("append", {"path": str(place.file), "text": process})
 
-    async def wait_in_vain(client: Client) -> None:
+    async def wait_in_vain(client: "Client") -> None:
         result = await client.call_tool(*call)
         assert result.is_error
         text = text_of(result)
@@ -244,7 +248,7 @@ def test_silent_people_get_the_request_and_the_next_call_continues_it(
         assert f"{place.server.url}/approvals/" in text
         assert "same arguments" in text
 
-    async def succeed(client: Client) -> None:
+    async def succeed(client: "Client") -> None:
         await asyncio.to_thread(place.approve, "mcp.held.append")
         result = await client.call_tool(*call)
         assert text_of(result) == f"appended {process}"
