@@ -253,6 +253,7 @@ def test_the_journey_of_an_investigator_without_javascript(
     site: Site, new_page: Callable[..., Page]
 ) -> None:
     page = enter(new_page(java_script_enabled=False), site.server)
+    page.goto(site.server.url)
     page.get_by_role("link", name="Sessions", exact=True).click()
     page.get_by_label("Title or key").fill("Deploy the web shop")
     page.get_by_label("Mode").select_option("leased")

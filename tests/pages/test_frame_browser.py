@@ -3,10 +3,10 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
+from django.conf import settings
 from playwright.sync_api import Page, expect
 
 from tests.config.server import Server
@@ -53,13 +53,8 @@ def complaints() -> Iterator[list[str]]:
     assert messages == []
 
 
-def enter(
-    page: Page, server: Server, complaints: list[str] | None = None, *, fresh: bool = False
-) -> Page:
-    """Sign in as the administrator: by the form first, later with the same cookies.
-
-    A test that signs out passes `fresh`, or other tests are signed out too.
-    """
+def enter(page: Page, server: Server, complaints: list[str] | None = None) -> Page:
+    """Sign in as the administrator, in a session of its own; no page is open yet."""
     if complaints is not None:
         page.on(
             "console",
@@ -68,21 +63,23 @@ def enter(
             ),
         )
         page.on("pageerror", lambda event: complaints.append(str(event)))
-    if server.url in _signed_in and not fresh:
-        page.context.add_cookies(_signed_in[server.url])
-        page.goto(server.url)
-        return page
+    key = server.run(
+        f"from tests.pages.people import signed_in; print(signed_in({server.administrator!r}))"
+    ).strip()
+    page.context.add_cookies(
+        [{"name": settings.SESSION_COOKIE_NAME, "value": key, "url": server.url}]
+    )
+    return page
+
+
+def sign_in(page: Page, server: Server) -> Page:
+    """Sign in as the administrator by the form; the page of people shows the time."""
     page.goto(f"{server.url}/sign-in/")
     page.get_by_label("Username").fill(server.administrator)
     page.get_by_label("Password").fill(server.password)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(lambda url: "/sign-in/" not in url)
-    if not fresh:
-        _signed_in[server.url] = page.context.cookies()
     return page
-
-
-_signed_in: dict[str, Any] = {}
 
 
 def violations_by_day_and_night(page: Page) -> list[str]:
@@ -171,7 +168,8 @@ def test_keys_navigate_until_they_are_turned_off(
 def test_times_are_shown_in_the_readers_time_zone(
     server: Server, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
-    page = enter(new_page(timezone_id="Asia/Kathmandu"), server, complaints)
+    page = sign_in(new_page(timezone_id="Asia/Kathmandu"), server)
+    enter(page, server, complaints)
     page.goto(f"{server.url}/settings/people/")
     moment = page.locator("main time[data-form=s]").first
     utc = moment.text_content() or ""
@@ -195,7 +193,7 @@ def minutes(text: str) -> int:
 def test_the_journey_of_an_administrator_without_javascript(
     server: Server, new_page: Callable[..., Page]
 ) -> None:
-    page = enter(new_page(java_script_enabled=False), server, fresh=True)
+    page = sign_in(new_page(java_script_enabled=False), server)
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Tokens").click()
     page.get_by_label("Agent").fill("script-less")
     page.get_by_role("button", name="Issue token").click()

@@ -55,7 +55,7 @@ def server(live_server_process: Server) -> Server:
 
 def enter_project(page: Page, server: Server, complaints: list[str] | None = None) -> Page:
     """Sign in and switch to that project."""
-    enter(page, server, complaints, fresh=True)
+    enter(page, server, complaints).goto(server.url)
     page.get_by_label("Project", exact=True).select_option(label=PROJECT)
     with page.expect_navigation():  # wait for the switch before the next request
         page.get_by_role("button", name="Switch").click()

@@ -96,6 +96,7 @@ def test_a_stuck_session_is_handled_without_javascript(
     live_server_process: Server, stuck: dict[str, Any], new_page: Callable[..., Page]
 ) -> None:
     page = enter(new_page(java_script_enabled=False), live_server_process)
+    page.goto(live_server_process.url)
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Stuck").click()
     row = page.get_by_role("row").filter(has_text="Migrate the invoices")
     row.get_by_role("link", name="snooze").click()
