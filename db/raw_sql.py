@@ -24,6 +24,12 @@ def fetch_rows(text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...
     return fetched
 
 
+def has_rows(table: str) -> bool:
+    """Return False for an empty table. SQLite reads the table itself: an index may lack rows."""
+    hint = "" if _is_postgresql() else " NOT INDEXED"
+    return bool(fetch_rows(f"SELECT 1 FROM {table}{hint} LIMIT 1"))
+
+
 def execute_write(text: str, parameters: Sequence[Any] = ()) -> int:
     """Run a writing statement and return the number of rows written."""
     database = connections[DEFAULT_DB_ALIAS]

@@ -227,11 +227,13 @@ def _check_batch(
     unit: Unit, batch: RebuildBatch, checks: Sequence[RowCheck]
 ) -> Iterator[BatchResult]:
     try:
-        comparisons = compare_batch(batch, checks)
-        if any(comparison.differences for comparison in comparisons):
+        comparisons = {part.check.table: part for part in compare_batch(batch, checks)}
+        again = [part.check for part in comparisons.values() if part.differences]
+        if again:
             with read_one_snapshot():
-                comparisons = compare_batch(batch.copy_unread(), checks)
-        yield _summarize(unit, batch, comparisons)
+                parts = compare_batch(batch.copy_unread(), again)
+            comparisons.update({part.check.table: part for part in parts})
+        yield _summarize(unit, batch, list(comparisons.values()))
     except READING_ERRORS:
         if len(batch.sessions) > 1:
             for session in batch.sessions:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from uuid import UUID
 
+from db import raw_sql
 from db.row_changes import RowChange
 from rebuild.registry import FoldedRow, RebuildBatch, RowCheck
 
@@ -82,9 +83,9 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
     folded = {row.key: row for row in check.fold(batch)}
     key_column = check.model._meta.pk.attname
     names = tuple(dict.fromkeys((key_column, *check.key, *check.columns)))
-    for values in check.select(batch).values_list(*names).iterator(2_000):
+    for stored_values in _read_stored(check, batch, names):
         result.rows += 1
-        stored = dict(zip(names, values, strict=True))
+        stored = dict(zip(names, stored_values, strict=True))
         pk, key = stored[key_column], tuple(stored[name] for name in check.key)
         row = folded.pop(key, None)
         reason = check.excuse(batch, stored) if row is None else ""
@@ -121,6 +122,14 @@ def compare_rows(check: RowCheck, batch: RebuildBatch) -> TableComparison:
         } | dict(check.insert_values(row))
         result.changes.append(RowChange(None, values))
     return result
+
+
+def _read_stored(
+    check: RowCheck, batch: RebuildBatch, names: Sequence[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the stored rows of the batch. Of an empty table no query is built: many are empty."""
+    if raw_sql.has_rows(check.table):
+        yield from check.select(batch).values_list(*names).iterator(2_000)
 
 
 def _compare_columns(
