@@ -18,6 +18,7 @@ from web.untrusted_text import split_untrusted
 class Command(BaseCommand):
     """List each effect whose outcome would change, then the counts. Writes nothing."""
 
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
     help = (
         "Replay a draft policy over recent effects and list every effect whose outcome would"
         " differ "

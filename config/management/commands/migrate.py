@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from django.core.checks import Tags
 from django.core.management.commands import migrate
 from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
@@ -17,6 +18,8 @@ from django.db.migrations.state import ProjectState
 
 
 class Command(migrate.Command):
+    requires_system_checks = [Tags.database]  # the others check code, for a second
+
     def handle(self, *args: Any, **options: Any) -> None:
         applied = MigrationRecorder(connections[options["database"]]).applied_migrations()
         with nullcontext() if applied else _render_changed_models_only():

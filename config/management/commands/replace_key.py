@@ -28,6 +28,7 @@ LOSSES = {
 
 
 class Command(BaseCommand):
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
     help = "Replace a lost key by the one in use, or by a new one, and list what is lost with it."
 
     def add_arguments(self, parser: CommandParser) -> None:

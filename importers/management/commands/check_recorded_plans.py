@@ -59,6 +59,7 @@ class _Tally:
 class Command(BaseCommand):
     """Import recorded sessions and count the plans for which each check has a result."""
 
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
     help = (
         "Import recorded sessions into an empty database and print how many plans each check of"
         " requests warns of."

@@ -13,6 +13,7 @@ from importers.bundles import importer
 class Command(BaseCommand):
     """Import the whole file or nothing. Importing it again changes nothing."""
 
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
     help = (
         "Import a session that another Gatebook exported into an archive, a read-only project."
         " Pages show it as "

@@ -12,6 +12,7 @@ from investigation.fulltext import indexer
 class Command(BaseCommand):
     """Index everything new, then exit; run it every few seconds, or use the job worker."""
 
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
     help = "Update the full-text index with new and changed effects."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

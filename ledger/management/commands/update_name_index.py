@@ -13,6 +13,7 @@ from ledger.names.used_names import load_names_position
 class Command(BaseCommand):
     """Read the names of all new plans, then exit; run it every few seconds, or the job worker."""
 
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
     help = "Update the index of names that plans used: hosts, addresses, accounts, clusters."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

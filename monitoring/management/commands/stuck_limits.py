@@ -14,6 +14,7 @@ from monitoring.stuck.rules import DEFAULT_LIMITS, LIMIT_NAMES
 
 
 class Command(BaseCommand):
+    requires_system_checks: list[str] = []  # they check code, and take half of the start-up
     help = (
         "Show the limits of the stuck rules. With --agent, --limit and --value, set a limit of an"
         " agent."
