@@ -6,9 +6,3 @@ from django.apps import AppConfig
 class RebuildConfig(AppConfig):
     name = "rebuild"
     label = "rebuild"
-
-    def ready(self) -> None:
-        """Register the checks of rows."""
-        from rebuild import checks
-
-        checks.register_row_checks()

@@ -24,7 +24,8 @@ from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django import DjangoDbBlocker, Settings
 
-import shell  # first, or tests/shell takes its name
+import recovery  # first, or tests/recovery takes its name
+import shell  # as above
 from config import secret_keys
 from tests.config.row_snapshot import Kept
 from tests.config.server import Server, serve
@@ -38,7 +39,8 @@ from tests.pages.people import Organization, build
 # would then refuse the ORM in every later test of the same process.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
-assert shell.__file__  # the product's package
+assert recovery.__file__  # the product's package
+assert shell.__file__
 ROOT = Path(__file__).resolve().parent.parent
 
 # Programs that tests start import the client from its source folder, as the tests do.

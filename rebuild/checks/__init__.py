@@ -1,5 +1,7 @@
 """The checks of the tables that follow from the journal, one module per subject."""
 
+from functools import cache
+
 from rebuild.checks import (
     account_checks,
     code_host_checks,
@@ -21,6 +23,7 @@ from rebuild.checks import (
 )
 
 
+@cache
 def register_row_checks() -> None:
     """Register every check, the tables that others refer to first."""
     project_checks.register_project_checks()

@@ -18,7 +18,13 @@ from accounts.models import Project
 from approvals.models import Gate
 from db import raw_sql
 from ledger.models import Effect
-from rebuild.registry import FoldedRow, RebuildBatch, RowCheck, list_row_checks, register_row_check
+from rebuild.registry import (
+    FoldedRow,
+    RebuildBatch,
+    RowCheck,
+    list_registered_checks,
+    register_row_check,
+)
 from sessions.models import Artifact, Lease, Message, Session
 
 # References to a row of the same session. Others may name another session of the project.
@@ -127,7 +133,7 @@ def _excuse_nothing(_batch: RebuildBatch, _stored: Any) -> str:
 
 def register_relation_checks() -> None:
     """Register a check of the references of each checked table, after all other checks."""
-    by_table: dict[str, RowCheck] = {check.table: check for check in list_row_checks()}
+    by_table: dict[str, RowCheck] = {check.table: check for check in list_registered_checks()}
     for table, check in by_table.items():
         relations = _list_relations(check.model)
         if relations.faults:

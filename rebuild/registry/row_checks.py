@@ -109,6 +109,14 @@ def register_row_check(table: str, check: RowCheck) -> None:
     _checks[table, check.unit] = check
 
 
+def list_registered_checks() -> list[RowCheck]:
+    """Return the checks that are registered so far, in order."""
+    return list(_checks.values())
+
+
 def list_row_checks(unit: Unit | None = None) -> list[RowCheck]:
-    """Return the checks (of one unit) in the order of their registration."""
+    """Return all checks (of one unit) in order. The first call loads their modules."""
+    from rebuild.checks import register_row_checks
+
+    register_row_checks()
     return [check for check in _checks.values() if unit is None or check.unit == unit]
