@@ -18,7 +18,7 @@ from django.core.handlers.exception import convert_exception_to_response
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import connection
 from django.http import HttpRequest, HttpResponseBase
-from django.urls import set_urlconf
+from django.urls import get_resolver, set_urlconf
 
 from approvals.gates import listener
 from config.shutdown import register_shutdown_callback
@@ -72,6 +72,8 @@ if multiprocessing.parent_process() is not None:
             f"gatebook: no key {', '.join(settings.GATEBOOK_NEW_KEYS)} is stored; run `manage.py "
             "setup`"
         )
+    for urlconf in (settings.ROOT_URLCONF, AGENTS_URLCONF):
+        get_resolver(urlconf).url_patterns  # noqa: B018 - loads what requests need, before the first
     connection_pool.enable_pooling()
     if connection.vendor == "sqlite":
         wal_checkpointer.start_checkpointer(str(connection.settings_dict["NAME"]))
