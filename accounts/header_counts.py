@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from django.db.models.expressions import Combinable
+from django.utils.module_loading import import_string
 
 from accounts.models import Project
 from db.clock import now_us
@@ -41,11 +42,14 @@ def build_counts_mark(standing: ProjectStatus) -> str:
     return f"{standing.waits}-{standing.stuck}"
 
 
-_parts: dict[str, StatusColumn] = {}
+_parts: dict[str, str] = {}
 
 
-def register_status_columns(**parts: StatusColumn) -> None:
-    """Register how parts of a ProjectStatus are read, by name. Apps call it when ready."""
+def register_status_columns(**parts: str) -> None:
+    """Register how parts of a ProjectStatus are read, by name. Apps call it when ready.
+
+    A part is the path of a StatusColumn. Only a process that serves pages loads the module.
+    """
     _parts.update(parts)
 
 
@@ -62,7 +66,7 @@ def load_project_status(request: Any) -> ProjectStatus:
 
 def _query_status(project: UUID, now: int) -> "QuerySet[Any]":
     return Project.objects.filter(pk=project).values_list(
-        *(part(project, now) for part in _parts.values())
+        *(import_string(part)(project, now) for part in _parts.values())
     )
 
 

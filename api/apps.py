@@ -9,7 +9,6 @@ class ApiConfig(AppConfig):
 
     def ready(self) -> None:
         """Redact secrets from recorded searches."""
-        from api.redaction import redact
         from display import access_log
 
-        access_log.register_query_cleaner(redact.redact_search)
+        access_log.register_query_cleaner("api.redaction.redact.redact_search")

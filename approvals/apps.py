@@ -10,7 +10,6 @@ class ApprovalsConfig(AppConfig):
     def ready(self) -> None:
         """Register triggers and what the page header shows of approvals."""
         from accounts import header_counts as accounts_project_status
-        from approvals import pending_counts
         from approvals.approval_guards import APPROVAL_GUARDS
         from approvals.triggers import APPROVAL_TRIGGERS
         from db import triggers
@@ -18,6 +17,6 @@ class ApprovalsConfig(AppConfig):
         triggers.register_triggers(APPROVAL_TRIGGERS)
         triggers.register_triggers(APPROVAL_GUARDS)
         accounts_project_status.register_status_columns(
-            waits=pending_counts.build_pending_gates_subquery,
-            mode=pending_counts.build_mode_subquery,
+            waits="approvals.pending_counts.build_pending_gates_subquery",
+            mode="approvals.pending_counts.build_mode_subquery",
         )

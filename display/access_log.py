@@ -10,6 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
+from django.utils.module_loading import import_string
 
 from accounts.access import MemberRequest
 from accounts.people import ensure_pseudonym
@@ -27,11 +28,11 @@ def access_actor(request: MemberRequest) -> str:
 
 
 Cleaner = Callable[[UUID, str], str]
-_cleaners: list[Cleaner] = []
+_cleaners: list[str] = []
 
 
-def register_query_cleaner(cleaner: Cleaner) -> None:
-    """Register a higher app's function that removes secrets from query text.
+def register_query_cleaner(cleaner: str) -> None:
+    """Register by its path a higher app's Cleaner that removes secrets from query text.
 
     api/apps.py registers `redact_search` at the start.
     """
@@ -41,7 +42,7 @@ def register_query_cleaner(cleaner: Cleaner) -> None:
 
 def _remove_secrets(project: UUID, text: str) -> str:
     for cleaner in _cleaners:
-        text = cleaner(project, text)
+        text = import_string(cleaner)(project, text)
     return text
 
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q
+from django.utils.module_loading import import_string
 
 from db import raw_sql
 from db.clock import now_us
@@ -19,19 +20,22 @@ BACKOFF_US = 30_000_000  # doubled with each attempt
 MAX_DELAY_US = 3_600_000_000
 
 
-_senders: dict[str, list[Sender]] = {}
+_senders: dict[str, list[str]] = {}
 
 
-def register_sender(topic: str, sender: Sender) -> None:
-    """Register `sender` for `topic`; upper apps call it when they are ready."""
+def register_sender(topic: str, sender: str) -> None:
+    """Register a Sender for `topic` by its path; upper apps call it when they are ready.
+
+    Only a process that sends loads the module, so that other commands start faster.
+    """
     senders = _senders.setdefault(topic, [])
     if sender not in senders:
         senders.append(sender)
 
 
 def _to_all(row: Outbox) -> None:
-    for send in _senders[row.topic]:
-        send(row)
+    for sender in _senders[row.topic]:
+        import_string(sender)(row)
 
 
 def queue_delivery(

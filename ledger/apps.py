@@ -13,7 +13,7 @@ class LedgerConfig(AppConfig):
         from accounts import header_counts
         from db import triggers
         from db.sqlite import planner_statistics
-        from ledger import control_guards, stops
+        from ledger import control_guards
         from ledger import triggers as ledger_triggers
         from ledger.names.used_names import USED_NAME_TRIGGERS
         from ledger.triggers import ATTEMPT_TRIGGERS
@@ -23,7 +23,7 @@ class LedgerConfig(AppConfig):
         triggers.register_triggers(USED_NAME_TRIGGERS)
         triggers.register_triggers(control_guards.CONTROL_GUARDS)
         header_counts.register_status_columns(
-            has_stops=stops.has_stops, is_stopped=stops.is_project_stopped
+            has_stops="ledger.stops.has_stops", is_stopped="ledger.stops.is_project_stopped"
         )
         post_migrate.connect(
             planner_statistics.write_planner_statistics,

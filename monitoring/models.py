@@ -9,7 +9,7 @@ from django.db.models import F, Q
 
 from accounts.models import Agent, Project
 from db.ids import new_uuid7
-from monitoring.stuck.rules import RULES
+from monitoring.stuck.rule_names import RULES
 from sessions.models import Session
 
 

@@ -1,4 +1,4 @@
-"""Stuck count for every page header, and registration of the stuck package."""
+"""Stuck count for every page header."""
 
 from typing import Final
 from uuid import UUID
@@ -6,11 +6,7 @@ from uuid import UUID
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from accounts import header_counts
-from db import jobs as db_job_heartbeats
-from monitoring import job_heartbeats
 from monitoring.models import StuckEpisode
-from monitoring.stuck import stuck_notifications
 
 
 def count_raised_episodes(project: UUID, now: int) -> Coalesce:
@@ -55,14 +51,3 @@ def query_stalled_episodes(project: UUID, now: int) -> "QuerySet[StuckEpisode]":
         cleared_us__isnull=True,
         raised_us__isnull=False,
     )
-
-
-def register_stuck() -> None:
-    """Register the stuck count, job heartbeats and notifications. Called once."""
-    header_counts.register_status_columns(
-        stuck=count_raised_episodes, job_texts=job_heartbeats.heartbeats_column
-    )
-    db_job_heartbeats.register_heartbeat_writer(
-        job_heartbeats.record_heartbeat, job_heartbeats.record_run_end
-    )
-    stuck_notifications.register_stuck_notifications()

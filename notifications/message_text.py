@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from django.conf import settings
+from django.utils.module_loading import import_string
 
 from approvals.models import Gate
 from journal.models import Entry
@@ -73,9 +74,18 @@ class NotificationItem:
 
 # Returns None if the problem has ended, so that nothing is sent.
 TextBuilder = Callable[[Entry], NotificationText | None]
-text_builders: dict[
-    str, TextBuilder
-] = {}  # by topic; apps of higher layers register theirs at startup
+_text_builders: dict[str, str] = {}
+
+
+def register_text_builder(topic: str, builder: str) -> None:
+    """Register the TextBuilder of a topic by its path; apps call it when they are ready."""
+    _text_builders[topic] = builder
+
+
+def load_text_builder(topic: str) -> TextBuilder | None:
+    """Return the TextBuilder of a topic, if it has one."""
+    builder = _text_builders.get(topic)
+    return import_string(builder) if builder is not None else None
 
 
 @dataclass(frozen=True, slots=True)

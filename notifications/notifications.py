@@ -26,7 +26,7 @@ from db.clock import now_us
 from db.text import to_column_text
 from journal import outbox
 from journal.models import Entry, Outbox
-from notifications import daily_digest, delivery, message_text, violation_text
+from notifications import daily_digest, delivery, message_text
 from notifications.message_text import NotificationItem, OutgoingMessage
 from notifications.models import Notification, NotificationChannel
 
@@ -46,19 +46,8 @@ HASTE_US: Final = 15 * 60 * US  # a request that must be decided sooner is never
 _RECENT: Final = 50  # notifications of a channel that are compared
 
 
-def register_notification_senders() -> None:
-    """Register the outbox senders of gates and violations. Called once at startup."""
-    for topic, sender in (
-        ("gate.requested", _on_requested),
-        ("gate.resolved", _on_resolved),
-        ("gate.addressed", _on_addressed),
-        ("integrity", _on_violation),
-    ):
-        outbox.register_sender(topic, sender)
-    message_text.text_builders["integrity"] = violation_text.build_violation_notification
-
-
-def _on_requested(row: Outbox) -> None:
+def notify_requested(row: Outbox) -> None:
+    """Notify the channels of a new request."""
     gate = _load_gate(row)
     for channel in _redirect_channels(
         row.project, _channels_for_risk(row.project, gate.risk).filter(requests=True)
@@ -70,7 +59,8 @@ def _on_requested(row: Outbox) -> None:
 
 
 @transaction.atomic
-def _on_resolved(row: Outbox) -> None:
+def notify_resolved(row: Outbox) -> None:
+    """Notify channels of the end of a request."""
     gate = _load_gate(row)
     expired = gates.current_gate_status(gate, now_us()) == "expired"
     # Recipients of the request get the decision, whatever topics they chose; webhooks do not.
@@ -121,7 +111,7 @@ def _redirect_channels(
     return list(redirected.values())
 
 
-def _on_addressed(row: Outbox) -> None:
+def notify_addressed(row: Outbox) -> None:
     """Notify the people whom a comment mentions, or whom a request is assigned to."""
     users = redirect_users(
         row.project, comments.list_addressed_users(Entry.objects.get(position=row.entry_id))
@@ -215,7 +205,8 @@ def log_for_operator(row: Outbox, event: str, **fields: str | None) -> None:
         )
 
 
-def _on_violation(row: Outbox) -> None:
+def notify_violation(row: Outbox) -> None:
+    """Log a violation by ids, and notify the channels of violations."""
     log_for_operator(row, row.topic)
     for channel in NotificationChannel.objects.filter(
         project=row.project, enabled=True, violations=True
@@ -419,7 +410,7 @@ def _build_item(notification: Notification) -> NotificationItem | None:
     """Return the content of a notification; None if its subject has ended."""
     if notification.gate is None:
         entry = Entry.objects.get(position=notification.position)
-        teller = message_text.text_builders.get(notification.topic)
+        teller = message_text.load_text_builder(notification.topic)
         telling = teller(entry) if teller is not None else None
         over = teller is not None and telling is None
         return (

@@ -13,10 +13,9 @@ class ProofsConfig(AppConfig):
         from db import triggers
         from proofs.anchors.anchor_triggers import ANCHOR_TRIGGERS
         from proofs.seal_triggers import SEAL_TRIGGERS
-        from proofs.stable_position import stable_position_column
 
         triggers.register_triggers(SEAL_TRIGGERS)
         triggers.register_triggers(ANCHOR_TRIGGERS)
         header_counts.register_status_columns(
-            position=lambda _project, _now: stable_position_column()
+            position="proofs.stable_position.stable_position_column"
         )

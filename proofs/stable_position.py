@@ -8,6 +8,7 @@ where no other transaction writes to the journal, or once these have ended
 
 import time
 from typing import Final
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import BigIntegerField
@@ -77,7 +78,7 @@ def is_stable(position: int, patience_s: float = PATIENCE_S) -> bool:
     return position <= max(last or 0, sealed)
 
 
-def stable_position_column() -> Combinable:
+def stable_position_column(_project: UUID, _now: int) -> Combinable:
     """Return a stable position as a column, without a wait. What is read later includes it."""
     query = _COLUMN[connection.vendor]
     return Coalesce(RawSQL(query, [], output_field=BigIntegerField()), 0)  # noqa: S611  # a constant

@@ -12,7 +12,6 @@ from display import urls_of_rows
 from display.references import ENTRY, LETTERS
 from investigation.alerts import alerts
 from investigation.models import Alert
-from journal import outbox
 from journal.models import Body, Entry, Outbox
 from notifications import message_text, notifications
 from notifications.message_text import NotificationText
@@ -25,12 +24,6 @@ SINGULAR: Final = {
     "event": "entry",
 }
 PLURAL: Final = {**{entity: f"{entity}s" for entity in SINGULAR}, "event": "entries"}
-
-
-def register_alert_notifications() -> None:
-    """Register the outbox topic and the notification texts. Called once."""
-    outbox.register_sender("alert", notify_alert)
-    message_text.text_builders.update({alerts.RAISED: _raised_text, alerts.STOPPED: _stopped_text})
 
 
 def notify_alert(row: Outbox) -> None:
@@ -57,7 +50,8 @@ def format_count(facts: dict[str, Any]) -> str:
     return f"{number:,}{'+' if facts['more'] else ''} new {word}"
 
 
-def _raised_text(entry: Entry) -> NotificationText | None:
+def build_new_matches_text(entry: Entry) -> NotificationText | None:
+    """Return the text of an alert about new matches."""
     facts, words = orjson.loads(entry.facts), load_query_text(entry)
     first = format_handles(facts["entity"], facts["first"])
     rest = facts["found"] - len(first)
@@ -68,7 +62,8 @@ def _raised_text(entry: Entry) -> NotificationText | None:
     )
 
 
-def _stopped_text(entry: Entry) -> NotificationText | None:
+def build_stopped_alerts_text(entry: Entry) -> NotificationText | None:
+    """Return the text of alerts that were stopped."""
     words = load_query_text(entry)
     lines = [message_text.make_hidden_visible(words["because"])] if words else []
     lines += [
@@ -95,9 +90,10 @@ def load_query_text(entry: Entry) -> dict[str, str]:
 
 
 __all__ = [
+    "build_new_matches_text",
+    "build_stopped_alerts_text",
     "format_count",
     "format_handles",
     "load_query_text",
     "notify_alert",
-    "register_alert_notifications",
 ]

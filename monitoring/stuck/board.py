@@ -23,7 +23,8 @@ from monitoring.stuck import rule_queries
 from monitoring.stuck.episodes import ActiveRule, EpisodeKey
 from monitoring.stuck.rule_inputs import FencedWrites, Loop
 from monitoring.stuck.rule_inputs import RuleInput as StuckSeen
-from monitoring.stuck.rules import RULES, UNKNOWN_HEADINGS, RuleResult
+from monitoring.stuck.rule_names import RULES
+from monitoring.stuck.rules import UNKNOWN_HEADINGS, RuleResult
 from recovery import liveness
 from sessions.models import Handoff, Session
 

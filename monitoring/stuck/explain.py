@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from monitoring.stuck import loops, rule_queries
 from monitoring.stuck import rule_limits as limits_of
-from monitoring.stuck.rules import RULES, RULES_VERSION, RuleResult, evaluate_stuck_rules
+from monitoring.stuck.rule_names import RULES
+from monitoring.stuck.rules import RULES_VERSION, RuleResult, evaluate_stuck_rules
 from sessions.models import ENDED, Session
 
 

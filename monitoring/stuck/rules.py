@@ -8,9 +8,9 @@ A session that has ended is never stuck, whatever arrives later. The liveness ru
 apply only to sessions in mode *leased*: other modes have no heartbeat.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from display.effect_headline import Moment, Part, Sentence
@@ -28,25 +28,6 @@ from web.templatetags.gatebook import elapsed
 
 RULES_VERSION: Final = 1
 US: Final = 1_000_000
-RULES: Final[dict[str, str]] = {
-    "S1": "Never started",
-    "S2": "Worker gone: lease expired",
-    "S3": "Alive, no progress",
-    "S4": "Outcome unknown",
-    "S5": "Looping: retrying without progress",
-    "S6": "Waiting for approval: over half of its time has passed",
-    "S7": "No worker took over",
-    "S8": "Old worker still writing",
-    "S10": "No reports from an active agent",
-}
-
-
-def name_rule(facts: Mapping[str, Any]) -> str:
-    """Return id and words of the rule that an entry of a stuck session names."""
-    rule = str(facts.get("rule", ""))
-    return f"{rule} {RULES.get(rule, '')}".strip()
-
-
 # The headings of S4 on the board, by who settles the effects.
 UNKNOWN_HEADINGS: Final[dict[str, str]] = {
     "unknown": "Outcome unknown, needs a person",

@@ -13,23 +13,14 @@ from django.db.models import Q, QuerySet
 
 from accounts.models import Agent
 from display.effect_headline import Moment
-from journal import outbox
 from journal.models import Entry, Outbox
 from monitoring.models import StuckEpisode
 from monitoring.stuck.board import session_owner
 from monitoring.stuck.episodes import PER_SUBJECT_RULES, build_notification_key, sentence_from_json
-from monitoring.stuck.rules import RULES
+from monitoring.stuck.rule_names import RULES
 from notifications import message_text, notifications
 from notifications.message_text import NotificationText
 from sessions.models import Session
-
-
-def register_stuck_notifications() -> None:
-    """Register the outbox topic and the notification texts. Called once."""
-    outbox.register_sender("stuck", notify_episode)
-    message_text.text_builders.update(
-        {"session.stuck": _raised_text, "session.recovered": _cleared_text}
-    )
 
 
 def notify_episode(row: Outbox) -> None:
@@ -96,7 +87,8 @@ def _find_recipients(entry: Entry) -> set[int]:
     return {owner for owner in owners if owner is not None}
 
 
-def _raised_text(entry: Entry) -> NotificationText | None:
+def build_raised_text(entry: Entry) -> NotificationText | None:
+    """Return the text of a raised episode; None if it is over."""
     episode = _raised_episodes(entry).order_by("-raised_us").first()
     if episode is None:
         return None
@@ -113,7 +105,8 @@ def _raised_text(entry: Entry) -> NotificationText | None:
     return _build_text(entry, f"{_subject_name(entry)} is stuck: {RULES[rule]}", lines)
 
 
-def _cleared_text(entry: Entry) -> NotificationText:
+def build_cleared_text(entry: Entry) -> NotificationText:
+    """Return the text of an episode that is over."""
     facts = _load_facts(entry)
     why = facts.get("why", "")
     because = (

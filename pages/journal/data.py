@@ -13,7 +13,7 @@ from journal import summaries
 from journal.models import Body, Entry
 from ledger.models import Effect
 from monitoring.stuck.episodes import STUCK_KINDS, sentence_from_json
-from monitoring.stuck.rules import name_rule
+from monitoring.stuck.rule_names import name_rule
 from sessions.models import Session
 
 ENTRIES_PER_SIDE: Final = 10  # entries on either side

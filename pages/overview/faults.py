@@ -34,7 +34,7 @@ from ledger import violations
 from ledger.models import Effect
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from monitoring import stuck_counts
-from monitoring.stuck.rules import RULES
+from monitoring.stuck.rule_names import RULES
 from notifications import notifications
 from notifications.models import Notification
 from pages.overview.costly_loops import CostlyLoop, load_costly_loops

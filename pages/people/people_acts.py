@@ -29,7 +29,7 @@ from ledger.verdicts.verdict_inputs import is_in_doubt
 from ledger.violations import ACKNOWLEDGED_KIND, VIOLATION_LABELS
 from monitoring.models import StuckEpisode
 from monitoring.stuck.episodes import build_notification_key, sentence_from_json
-from monitoring.stuck.rules import RULES, name_rule
+from monitoring.stuck.rule_names import RULES, name_rule
 from notifications.models import Notification, NotificationChannel
 from pages.effects.resolve import ANSWERS
 from recovery.control_labels import CONTROL_LABELS

@@ -17,7 +17,8 @@ from db.clock import now_us
 from db.errors import ChangeRefused
 from display.page_params import parse_number
 from monitoring.stuck import actions, board, explain
-from monitoring.stuck.rules import RULES, RULES_VERSION
+from monitoring.stuck.rule_names import RULES
+from monitoring.stuck.rules import RULES_VERSION
 from pages.sessions import data
 from pages.stuck import clock_strip
 

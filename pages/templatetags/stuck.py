@@ -5,7 +5,7 @@ from django.utils.safestring import SafeString
 
 from display.effect_headline import Moment, Part
 from monitoring.stuck.board import StuckRow
-from monitoring.stuck.rules import RULES
+from monitoring.stuck.rule_names import RULES
 from web.templatetags.gatebook import elapsed, moment
 from web.untrusted_text import format_markup
 

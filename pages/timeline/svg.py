@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from journal.summaries import parse_body
 from ledger.violations import VIOLATION_LABELS
 from monitoring.stuck.episodes import STUCK_KINDS
-from monitoring.stuck.rules import name_rule
+from monitoring.stuck.rule_names import name_rule
 from pages.timeline.bars import MINUTE_US, Bar, SessionEvent, Step, TimelineWindow
 from pages.timeline.svg_layout import (
     CHARACTER,

@@ -112,11 +112,9 @@ def stories(inbox: InboxScenario, gate: Gate) -> list[NotificationItem]:
     )
     cleared = entry_of(inbox, "session.recovered", facts=rule, **of_session)
     for topic, entry in (("integrity", violation), ("session.recovered", cleared)):
-        items.append(
-            NotificationItem(
-                topic, "k", entry=entry, telling=message_text.text_builders[topic](entry)
-            )
-        )
+        build_text = message_text.load_text_builder(topic)
+        assert build_text is not None
+        items.append(NotificationItem(topic, "k", entry=entry, telling=build_text(entry)))
     return items
 
 

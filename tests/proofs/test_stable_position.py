@@ -49,7 +49,7 @@ def test_links_and_moments_name_no_position_below_which_an_entry_appears(
         with pytest.raises(CutError, match="still being written"):
             parse_cut(f"#{above}", project.id, now_us())
         assert parse_cut(f"#{first}", project.id, now_us()).position == first
-        column = stable_position.stable_position_column()
+        column = stable_position.stable_position_column(project.id, now_us())
         assert Project.objects.values_list(column, flat=True).get(pk=project.pk) == first
         commit_slow()
     last = load_last_position()

@@ -113,7 +113,9 @@ def test_an_alert_shows_its_rule_and_why_wherever_it_is_read(
     assert f"<title>stuck: {rule}</title>" in client.get(timeline + "?view=lanes").content.decode()
     events = client.get(timeline + "?view=json").json()["session_events"]
     assert [event["rule"] for event in events if event["kind"] == "session.stuck"] == ["S1"]
-    text = message_text.text_builders["session.stuck"](entry)
+    build_text = message_text.load_text_builder("session.stuck")
+    assert build_text is not None
+    text = build_text(entry)
     assert text is not None
     assert "Rule S1" in text.facts[0]
     assert why in text.facts[1]
