@@ -6,9 +6,11 @@ export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The first Python that is new enough; PYTHON=… chooses another.
-PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# The first Python that is new enough and makes virtual environments; PYTHON=… chooses another. That
+# of the system comes first: distributions build it with optimizations, pyenv does not by default,
+# and its tests take a fifth longer. docs/decisions/0045-optimized-python.md has the figures.
+PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 APPS := config pages retention erasure rebuild importers hooks traces api investigation monitoring recovery proofs display notifications approvals ledger sessions accounts web shell journal db
@@ -116,7 +118,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .venv/bin/python:
-	@test -n "$(PYTHON)" || { echo "Gatebook needs Python 3.11 or newer; put one on the PATH or say PYTHON=/path/to/it." >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Gatebook needs Python 3.11 or newer with the module venv (on Debian and Ubuntu: apt-get install python3-venv). Put one on the PATH or say PYTHON=/path/to/it." >&2; exit 1; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 		echo "That Python cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 

@@ -277,7 +277,7 @@ VARIABLES: Final[dict[str, tuple[Variable, ...]]] = {
         ),
         Variable(
             "PYTHON",
-            "the first Python that is new enough",
+            "`/usr/bin/python3`, otherwise the first Python on the `PATH` that is new enough",
             "the Python from which `make` builds `.venv`",
         ),
     ),
