@@ -17,6 +17,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from django.core import management
 from django.db import connection
 from django.template.base import Template
 from django.urls import set_urlconf
@@ -198,7 +199,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
     """Start from a copy of the schema that tests/run_suite.py made. On PostgreSQL Django copies the
-    template from the settings."""
+    template from the settings. Migrations would take two seconds to find nothing to do."""
     from django.conf import settings
 
     test, kept = settings.DATABASES["default"]["TEST"], os.environ.get("TESTS_TEMPLATE")
@@ -209,6 +210,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
         test["TEMPLATE"] = kept
     elif kept and Path(kept).exists():
         shutil.copy(kept, test["NAME"])
+    else:
+        return
+    _NO_COMMANDS.setattr(management, "call_command", lambda *_, **__: None)
+
+
+_NO_COMMANDS = pytest.MonkeyPatch()
 
 
 @pytest.fixture(scope="session")
@@ -225,6 +232,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     Its autovacuum runs during the tests and counts no rows. The planner then joins rows of a test by
     nested loops, which took minutes.
     """
+    _NO_COMMANDS.undo()
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(

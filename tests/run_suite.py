@@ -107,8 +107,9 @@ def make_schemas(postgresql: str, folder: Path) -> None:
             ["", *([postgresql] if postgresql == own_postgresql(folder) else [])]
         )
     ]
-    for process in made:  # after a failure the tests make the schema and report the error
-        process.wait()
+    codes = [process.wait() for process in made]
+    if any(codes):
+        raise SystemExit("The migrations failed, as the error above says; no test ran.")
     with closing(sqlite3.connect(folder / SCHEMA / "gatebook.sqlite3")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
