@@ -26,7 +26,7 @@ spans = schemathesis.pytest.from_fixture("described_spans")
 HOOKS = tuple(
     endpoint.path for endpoint in foreign_formats.FOREIGN_ENDPOINTS if endpoint.tag == "hooks"
 )
-ONE_IN = 20  # operations are in the sample
+ONE_IN = 40  # operations are in the sample
 BOUNDED = settings(
     max_examples=2,
     deadline=None,

@@ -307,6 +307,7 @@ def walk(patterns_below: list[Any], before: str = "") -> Iterator[str]:
             yield from walk(pattern.url_patterns, before + "")
 
 
+@pytest.mark.matrix
 def test_reading_every_page_changes_nothing(inbox: InboxScenario, ids: dict[str, UUID]) -> None:
     decided = inbox.gate(inbox.plan("done", arguments={"ref": "next"}))
     inbox.answer(decided, "carol")

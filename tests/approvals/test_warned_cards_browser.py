@@ -48,7 +48,7 @@ def mail(inbox: InboxScenario) -> Gate:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("width", keep_core([1280, 390, 320], [1280, 320]))
+@pytest.mark.parametrize("width", keep_core([1280, 390, 320], [320]))
 def test_a_card_with_warnings_is_accessible_and_fits(
     inbox: InboxScenario, mail: Gate, browser: Browser, width: int
 ) -> None:

@@ -22,6 +22,7 @@ from proofs.verifier import gatebook_verify
 from sessions.models import Session
 from tests.bundles.conftest import Origin, members, packed
 from tests.bundles.test_refusals import summed
+from tests.matrices import keep_core
 from tests.proofs.sealing import seal_entries, verify_here
 
 pytestmark = pytest.mark.django_db
@@ -191,14 +192,17 @@ def test_a_bundle_proves_an_erasure_that_another_part_of_the_journal_records(
 
 @pytest.mark.parametrize(
     ("change", "finding", "sentence"),
-    [
-        ("other bytes", "modified", "has other bytes than it names"),
-        ("another file", "modified", "shows an artifact that no entry records"),
-        ("no file", "missing", "is not in the bundle"),
-        ("an added file", "modified", "no entry records the bytes of artifacts/"),
-        ("an odd row", "modified", "shows an artifact that no entry records: [1]"),
-        ("a hidden body", "modified", "shows another body than was sealed"),
-    ],
+    keep_core(
+        [
+            ("other bytes", "modified", "has other bytes than it names"),
+            ("another file", "modified", "shows an artifact that no entry records"),
+            ("no file", "missing", "is not in the bundle"),
+            ("an added file", "modified", "no entry records the bytes of artifacts/"),
+            ("an odd row", "modified", "shows an artifact that no entry records: [1]"),
+            ("a hidden body", "modified", "shows another body than was sealed"),
+        ],
+        one_in=3,
+    ),
 )
 def test_an_artifact_or_a_body_that_a_bundle_replaces_is_named(
     origin: Origin, tmp_path: Path, change: str, finding: str, sentence: str

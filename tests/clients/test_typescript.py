@@ -112,6 +112,7 @@ def surroundings(live_server_process: Server, tokens: dict[str, str]) -> dict[st
     return {**os.environ, **tokens, "GATEBOOK_URL": live_server_process.url}
 
 
+@pytest.mark.matrix
 def test_its_own_tests_pass(node: Path, surroundings: dict[str, str]) -> None:
     names = sorted(str(path) for path in node.glob("*.test.js"))
     assert len(names) == 3

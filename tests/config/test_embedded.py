@@ -83,6 +83,7 @@ def test_a_server_left_by_a_killed_user_is_reused(folder: Path) -> None:
     assert not answers(folder)
 
 
+@pytest.mark.matrix
 def test_a_dead_servers_number_that_another_process_has_now_is_no_server(folder: Path) -> None:
     killed = use(folder)
     with psycopg.connect(host=str(folder), user="postgres", dbname="gatebook") as connection:
@@ -110,6 +111,7 @@ def test_a_dead_servers_number_that_another_process_has_now_is_no_server(folder:
         other.wait()
 
 
+@pytest.mark.matrix
 def test_a_server_that_runs_and_does_not_answer_is_named_in_a_sentence(folder: Path) -> None:
     process = use(folder)
     socket = folder / ".s.PGSQL.5432"

@@ -222,6 +222,7 @@ def test_a_backup_is_complete_after_a_restore(clone: Clone) -> None:
     assert "modified: " in clone.does(f"{check.rstrip()} || test $? = 1")
 
 
+@pytest.mark.matrix
 @pytest.mark.once
 def test_an_upgrade_takes_the_new_code_and_migrates(clone: Clone, tmp_path: Path) -> None:
     git, away = "git -c user.name=t -c user.email=t@example.org", tmp_path / "origin.git"

@@ -261,6 +261,7 @@ def test_a_single_role_that_owns_all_has_nothing_to_find(
     assert "it owns accounts_agent, " in checks.find_needless_rights(owner)[0]
 
 
+@pytest.mark.matrix
 def test_the_command_warns_and_fails_at_the_level_of_warnings_and_setup_takes_rights_back(
     folder: Path, var: Path
 ) -> None:

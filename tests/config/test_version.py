@@ -16,6 +16,7 @@ def read_version(folder: str) -> str:
         return str(tomllib.load(file)["project"]["version"])
 
 
+@pytest.mark.matrix
 @pytest.mark.django_db
 def test_every_page_shows_the_version() -> None:
     page = build().client("viewer").get("/tools/").content.decode()

@@ -117,6 +117,7 @@ def test_a_restored_backup_is_erased_again(office: Office, own_folder: Path) -> 
     assert erasure_replay.replay_erasures() == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("email", ["", ADDRESS])
 def test_a_restored_person_is_erased_again_with_the_sign_ins(
     office: Office, own_folder: Path, email: str
@@ -136,6 +137,7 @@ def test_a_restored_person_is_erased_again_with_the_sign_ins(
     assert (person.username, person.email) == (pseudonym, "")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("cause", ["another pepper", "a forged hold"])
 def test_a_replay_goes_on_with_holds_that_differ_from_the_journal(
     office: Office,

@@ -43,6 +43,7 @@ from sessions.models import Message, ObservedFact, Session
 from tests.erasure.conftest import ADDRESS, TRACE, Office, run_all
 from tests.erasure.test_erased_everywhere import find_rows
 from tests.fulltext.test_fulltext import find_keys
+from tests.matrices import keep_core
 
 
 def append_body(office: Office, words: str, session: Any = None, **columns: Any) -> int:
@@ -108,7 +109,12 @@ def test_only_a_second_administrator_confirms_what_the_preview_showed(office: Of
     assert TRACE not in erasure_journal.journal_path().read_bytes()
 
 
-@pytest.mark.parametrize("forged", ["confirmed", "running", "other words", "kept decisions"])
+@pytest.mark.parametrize(
+    "forged",
+    keep_core(
+        ["confirmed", "running", "other words", "kept decisions"], ["confirmed", "other words"]
+    ),
+)
 def test_a_request_that_the_owner_forged_erases_nothing(office: Office, forged: str) -> None:
     """The row is changed without its triggers; the journal says what was asked and confirmed."""
     position, other = append_body(office, f"for {ADDRESS}"), append_body(office, "about the budget")
@@ -161,6 +167,7 @@ def test_a_hold_wins_until_it_is_released(office: Office) -> None:
     assert [has_body(position) for position in (held, about_case)] == [False, False]
 
 
+@pytest.mark.matrix
 def test_a_hold_keeps_what_is_found_and_answered_from_a_held_text(office: Office) -> None:
     """Else a search would say that nothing is there, while the text stays."""
     project, words = office.world.project, f"{ADDRESS} case-4711"
@@ -249,6 +256,7 @@ def test_a_preview_that_the_owner_lowered_is_not_confirmed(office: Office) -> No
     assert not has_body(position)
 
 
+@pytest.mark.matrix
 def test_a_count_that_the_owner_moved_on_begins_again(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +289,7 @@ def test_a_count_that_the_owner_moved_on_begins_again(
     assert (row.state, row.counts["bodies"]["rows"]) == ("counted", 1)
 
 
+@pytest.mark.matrix
 def test_an_earlier_preview_is_not_confirmed_in_place_of_the_last(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +353,10 @@ def test_what_is_written_after_the_preview_goes_too(office: Office) -> None:
     assert [has_body(position) for position in (first, second, third)] == [False] * 3
 
 
-@pytest.mark.parametrize("forged", ["released", "emptied", "deleted", "moved", "other kind"])
+@pytest.mark.parametrize(
+    "forged",
+    keep_core(["released", "emptied", "deleted", "moved", "other kind"], ["released", "deleted"]),
+)
 def test_a_hold_that_the_owner_forged_stops_the_job(office: Office, forged: str) -> None:
     """The row is changed without its triggers; the journal says which holds are in force."""
     session = office.world.write(Session)

@@ -152,6 +152,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     shells.close()
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("_quickly")
 @pytest.mark.django_db  # in full on both databases, which measure different parts
 @pytest.mark.parametrize(

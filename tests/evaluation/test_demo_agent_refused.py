@@ -79,6 +79,7 @@ else:
 """
 
 
+@pytest.mark.matrix
 def test_during_a_stop_an_approved_push_waits_until_the_stop_is_lifted(
     job: Job,
 ) -> None:

@@ -103,6 +103,7 @@ def test_explore_runs_every_line_of_answers_once() -> None:
     )
 
 
+@pytest.mark.matrix
 def test_the_session_file_fails_as_the_paper_predicts(
     remote: Oracle, installation: Installation
 ) -> None:

@@ -32,8 +32,8 @@ from tests.pages.test_frame_browser import RULES, find_violations
 
 pytestmark = [pytest.mark.browser, pytest.mark.once]
 
-# `make test` loads one page in twelve, each in one of these looks. `make test-matrices` loads every
-# page in all of them, and its other states too.
+# `make test` loads one page in twenty-four, each in one of these looks. `make test-matrices` loads
+# every page in all of them, and its other states too.
 LOOKS: Final = (("light", 1280), ("dark", 390), ("dark", 1280), ("light", 390))
 NARROWEST: Final = 320  # WCAG 1.4.10: nothing scrolls sideways
 MAX_HTML = 150 * 1024  # bytes of a page before it is compressed
@@ -44,7 +44,7 @@ CONTROLS: Final = {
     *("button", "checkbox", "combobox", "link", "listbox", "menuitem", "radio", "searchbox"),
     *("slider", "spinbutton", "switch", "tab", "textbox"),
 }
-ONE_IN: Final = 1 if IN_FULL else 12
+ONE_IN: Final = 1 if IN_FULL else 24
 LANDMARKS: Final = {"banner", "main", "navigation", "search", "form", "region", "contentinfo"}
 # The parts of a page that a person needs, with script and without.
 PARTS = """() => {

@@ -274,6 +274,7 @@ ALONE = [word for word in HOSTILE if "\u0000" not in word]
 TOGETHER = " ".join(word for word in ALONE if not word.startswith("javascript:"))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("words", keep_core([TOGETHER, *ALONE], [TOGETHER, "javascript:alert(1)"]))
 def test_agent_text_stays_text_in_every_field(
     organization: Organization, agent: Caller, words: str

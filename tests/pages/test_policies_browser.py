@@ -63,7 +63,7 @@ def enter_project(page: Page, server: Server, complaints: list[str] | None = Non
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("one_in", keep_core([4, 1], [4]))
+@pytest.mark.parametrize("one_in", keep_core([8, 1], [8]))
 def test_every_page_is_accessible(
     server: Server, browser_page: Page, complaints: list[str], one_in: int
 ) -> None:

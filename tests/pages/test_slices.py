@@ -107,6 +107,7 @@ def test_long_reads_share_one_processor(
     assert (cpu_share._waiting, cpu_share._current) == ([], [None])
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(
     connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own"
 )

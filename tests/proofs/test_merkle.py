@@ -42,6 +42,7 @@ def build_tiles(size: int, rng: random.Random) -> Tiles:
 SIZES = [1, 2, 3, 255, 256, 257, 511, 512, 700, 65_535, 65_536, 65_537, 66_000]
 
 
+@pytest.mark.matrix
 def test_roots_and_proofs_equal_those_of_another_implementation() -> None:
     rng = random.Random(7)
     tree = InmemoryTree(algorithm="sha256")

@@ -201,6 +201,7 @@ def test_every_offered_query_runs(scenario: Scenario) -> None:
             assert offer(offered, scenario) == "", "an offered query needs no correction"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("one_in", keep_core([9, 1], [9]))
 def test_a_broken_query_never_breaks_the_correction(scenario: Scenario, one_in: int) -> None:
     """Cut each query at every character, and drop each character; the core has one in nine."""

@@ -250,6 +250,7 @@ def rows(scenario: Scenario, text: str, cut: JournalCut | None = None) -> list[s
     return sorted(str(row) for row in execute.matching_rows(compiled))
 
 
+@pytest.mark.matrix
 def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Scenario) -> None:
     queries = [
         text for text in GROUPED if "top" not in text
@@ -287,6 +288,7 @@ def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Scena
         assert lanes(asof=cut.text) == drawn
 
 
+@pytest.mark.matrix
 def test_an_export_is_of_one_moment_even_if_rows_change_between_pieces(
     story: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:

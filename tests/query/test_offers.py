@@ -23,8 +23,8 @@ OFFERED = re.compile(
     r'<(a|form|button|div|span|section)\b[^>]*?\b(href|action|formaction|hx-get|hx-post)="([^"]*)"'
 )
 MOST = 400  # pages per role
-EACH = 6  # pages per view; 2 in the core
-CORE = [("viewer", 2), ("reviewer", 2)]
+EACH = 6  # pages per view; 1 in the core
+CORE = [("viewer", 1), ("reviewer", 1)]
 US = 1_000_000
 
 

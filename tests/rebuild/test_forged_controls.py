@@ -30,6 +30,7 @@ from retention import retention_sets
 from sessions.models import Session
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.matrices import IN_FULL
 from tests.rebuild.test_forged_rows import Forgery, forge, run
 from tests.rebuild.test_rebuilt_stories import list_differences
 from tests.rows_with_entries import mark_own_password
@@ -310,6 +311,7 @@ def act_outside_of_sessions(inbox: InboxScenario) -> None:
     agent.fail(effect, "timeout")
 
 
+@pytest.mark.deepened
 def test_every_forged_control_is_named_and_restored(
     inbox: InboxScenario, settings: Settings
 ) -> None:
@@ -319,7 +321,7 @@ def test_every_forged_control_is_named_and_restored(
     furnish_erasures(inbox)
     act_outside_of_sessions(inbox)
     assert list_differences() == []
-    for forgery in FORGERIES:
+    for forgery in FORGERIES[:: 1 if IN_FULL else 3]:
         forge(forgery.statements)
         named = {
             (row["difference"], row["table"], row.get("column", "")) for row in list_differences()
@@ -420,6 +422,7 @@ def test_erased_texts_are_compared_by_their_digests(inbox: InboxScenario) -> Non
     assert run()[0] == 1
 
 
+@pytest.mark.matrix
 def test_rules_are_compared_with_their_text_after_its_entry_is_erased(
     inbox: InboxScenario,
 ) -> None:
@@ -444,6 +447,7 @@ def test_rules_are_compared_with_their_text_after_its_entry_is_erased(
     }
 
 
+@pytest.mark.matrix
 def test_a_repository_with_changed_patterns_keeps_its_name(inbox: InboxScenario) -> None:
     repository = inbox.organization.repository
     with transaction.atomic():

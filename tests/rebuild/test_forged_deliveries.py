@@ -214,6 +214,7 @@ STATUSES: Final = {
 }
 
 
+@pytest.mark.matrix
 def test_a_status_is_one_that_entries_allow(bot: CodeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     events = play_story(bot, monkeypatch)
     for name, (allowed, restored) in STATUSES.items():
@@ -273,6 +274,7 @@ def test_a_row_that_was_moved_to_another_project_is_moved_back(bot: CodeHost) ->
     assert read_rows() == before
 
 
+@pytest.mark.matrix
 def test_what_an_erased_body_gave_is_unknown(
     bot: CodeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +363,7 @@ def earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "record_system_entry", record_earlier)
 
 
+@pytest.mark.matrix
 def test_entries_of_earlier_versions_give_what_their_payload_says(
     bot: CodeHost, earlier: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

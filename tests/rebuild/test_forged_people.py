@@ -162,6 +162,7 @@ def test_whether_an_account_of_an_earlier_version_was_closed_is_unknown(
     assert ("auth_user", "is_active") not in list_unknown()
 
 
+@pytest.mark.matrix
 def test_who_gave_a_password_is_compared_with_its_reset(inbox: InboxScenario) -> None:
     member, administrator = inbox.person("dora"), inbox.user("administrator")
     giver = people.ensure_pseudonym(administrator)
@@ -236,6 +237,7 @@ def test_a_password_that_was_replaced_in_the_database_is_named(inbox: InboxScena
     assert list_named() == set()
 
 
+@pytest.mark.matrix
 def test_an_invitation_stays_with_its_account(inbox: InboxScenario) -> None:
     with transaction.atomic():
         for name in ("eve", "zoe"):

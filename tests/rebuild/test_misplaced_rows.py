@@ -110,6 +110,7 @@ def sample(inbox: InboxScenario) -> Project:
     return load_sample(inbox.user("administrator"), routine_days=1)
 
 
+@pytest.mark.matrix
 def test_rows_on_a_session_of_a_sample_are_named_and_stay(
     inbox: InboxScenario, sample: Project
 ) -> None:
@@ -141,6 +142,7 @@ def test_rows_on_a_session_of_a_sample_are_named_and_stay(
     assert list_named() == name_misplaced(*added)
 
 
+@pytest.mark.matrix
 def test_a_parent_that_a_report_names_freely_is_no_fault(
     inbox: InboxScenario, sample: Project
 ) -> None:
@@ -189,6 +191,7 @@ def test_rows_under_a_row_that_is_gone_are_named_and_kept(inbox: InboxScenario) 
     assert list_differences() == []
 
 
+@pytest.mark.matrix
 def test_a_gate_about_an_effect_of_another_session_is_named_in_parts_too(
     inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +402,7 @@ rules:
 """
 
 
+@pytest.mark.matrix
 def test_a_member_of_a_team_who_is_of_another_project_is_named_and_does_not_count(
     inbox: InboxScenario,
 ) -> None:

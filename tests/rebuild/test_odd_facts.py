@@ -16,7 +16,6 @@ from journal.models import Body, Entry
 from rebuild import checking
 from rebuild.readable_comparison import ODD
 from tests.approvals.inbox_scenario import InboxScenario
-from tests.matrices import keep_core
 from tests.rebuild.test_forged_controls import (
     act_outside_of_sessions,
     furnish_erasures,
@@ -86,7 +85,8 @@ def forge_each(entry: Entry, body: Body | None) -> Iterator[str]:
         yield text
 
 
-@pytest.mark.parametrize("kind", keep_core(KINDS, keep=("admin.tools_loaded",)))
+@pytest.mark.matrix
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_entry_of_wrong_types_ends_no_comparison(furnished: InboxScenario, kind: str) -> None:
     assert set(Entry.objects.values_list("kind", flat=True)) == set(KINDS)
     rows, unreadable = compare_all()

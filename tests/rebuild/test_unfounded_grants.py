@@ -204,6 +204,7 @@ def test_a_voter_who_lost_the_role_long_before_the_grant_is_named(
     assert name_unfounded_rows() == {("approvals_gate", str(gate.id))}
 
 
+@pytest.mark.matrix
 def test_a_team_joined_for_the_moment_of_a_vote_is_named(inbox: InboxScenario) -> None:
     inbox.rules(RULES_OF_TEAMS)
     team = teams.create_team(inbox.project, "release")
@@ -290,6 +291,7 @@ def test_an_exemption_granted_with_a_role_of_the_moment_is_named(inbox: InboxSce
     assert len(list_differences()) == 2
 
 
+@pytest.mark.matrix
 def test_an_erasure_confirmed_with_a_role_of_the_moment_is_named(inbox: InboxScenario) -> None:
     first, vic = inbox.user("administrator"), inbox.person("vic", "viewer")
     second = inbox.person("adam", "administrator")
@@ -319,6 +321,7 @@ def set_active(user: User, is_active: bool) -> None:
         User.objects.filter(pk=user.pk).update(is_active=is_active)
 
 
+@pytest.mark.matrix
 def test_decisions_with_a_closed_account_are_named(
     inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:

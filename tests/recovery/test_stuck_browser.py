@@ -60,7 +60,7 @@ def complaints() -> Iterator[list[str]]:
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("width", "one_in"), keep_core([(390, 1), (1280, 1), (1280, 3)], [(1280, 3)])
+    ("width", "one_in"), keep_core([(390, 1), (1280, 1), (1280, 6)], [(1280, 6)])
 )
 def test_the_board_and_its_pages_are_accessible(
     live_server_process: Server,

@@ -66,17 +66,13 @@ CASES: Final = [
     for lease, standing in zip(LEASES, row, strict=True)
     if standing != "-"
 ]
-# Every relation, and every standing of the agents that may have one.
+# The own agent with and without the lease, and one other agent in each standing.
 CORE: Final = [
     ("own", "own"),
     ("own", "other"),
-    ("mate", "own"),
     ("mate", "expired"),
     ("holder", "other"),
-    ("holder without epoch", "other"),
-    ("stale holder", "expired"),
     ("stranger", "none"),
-    ("importer", "none"),
 ]
 # An agent that lost the lease still answers for its own attempts, as late evidence. "begun" belongs
 # to the own agent.
