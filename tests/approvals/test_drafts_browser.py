@@ -51,6 +51,7 @@ def test_a_draft_that_comes_back_says_from_when_and_can_be_discarded(
     expect(notice).to_be_hidden()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("has_script", [True, False])
 def test_a_draft_that_the_server_kept_is_discarded_there(
     live_inbox: LiveInbox, new_page: Callable[..., Page], has_script: bool

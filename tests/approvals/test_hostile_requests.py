@@ -114,6 +114,7 @@ def test_no_command_keeps_the_inbox_or_its_page_from_answering(
     assert "git git git" in rita.page(url_of(gate))
 
 
+@pytest.mark.matrix
 def test_no_edit_keeps_its_page_or_its_answer_waiting(inbox: InboxScenario, rita: Reviewer) -> None:
     """The diff of one of these takes some hundred million steps, and there are thirty."""
     old, new = ("".join(f"c\n{line}\n" for _ in range(700)) for line in "xy")

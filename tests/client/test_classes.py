@@ -118,6 +118,7 @@ def test_killed_while_it_compensates_the_next_process_compensates_and_repeats(
         assert len(world.done) == 1, when
 
 
+@pytest.mark.matrix
 def test_an_attempt_after_a_compensated_one_is_compensated_as_well(
     client: Callable[..., gatebook.Client],
 ) -> None:

@@ -124,7 +124,8 @@ def test_a_death_at_any_tick_leaves_what_happened_known(
     check_deaths(installation, remote, name, tricks=0, least=5)
 
 
-@pytest.mark.parametrize("name", keep_core(ONE_OF_EACH, ["opaque"]))
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_death_beside_any_outcome_of_a_request_leaves_what_happened_known(
     installation: Installation, remote: Oracle, name: str
 ) -> None:
@@ -183,6 +184,7 @@ def test_the_server_may_crash_during_any_command(
     assert findings.runs >= 4 * len(("open", "plan", "dispatch", "fail", "checkpoint"))
 
 
+@pytest.mark.matrix
 def test_no_interleaving_of_three_writers_loses_an_update(installation: Installation) -> None:
     figures = suites.run_interleavings(installation, controls=False)
     assert (figures["read/write"]["interleavings"], figures["read/write"]["lost"]) == (90, 0)
@@ -255,7 +257,7 @@ def test_every_order_of_delivery_leaves_one_state(installation: Installation, on
     assert json.loads(next(iter(states)))["state"] == "acknowledged"
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", keep_core(MUTANTS, one_in=2))
 def test_an_injected_fault_is_caught(installation: Installation, remote: Oracle, name: str) -> None:
     trial = dict(Suite(installation, remote).list_trials())[name]
     try:

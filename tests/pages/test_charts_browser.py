@@ -25,6 +25,7 @@ from pages.timeline.bars import Bar, SessionEvent, Step, TimelineWindow
 from pages.timeline.svg import draw_timeline
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import InboxScenario
+from tests.matrices import keep_core
 from tests.pages.drawn_labels import SPACE_PX, WIDTHS, find_overlaps, read_labels, show_drawing
 from tests.pages.people import Organization, signed_in
 from tests.pages.sample_data import SampleIds, done
@@ -128,7 +129,7 @@ def build_case(cause: Cause, waited_us: int, threshold_us: int, now: int) -> Stu
     return StuckRow(reason, None, cause.key, found_us=found_us)
 
 
-@pytest.mark.parametrize("oldest", [50 * MINUTE, 5 * HOUR, 3 * DAY, 40 * DAY])
+@pytest.mark.parametrize("oldest", keep_core([50 * MINUTE, 5 * HOUR, 3 * DAY, 40 * DAY], [3 * DAY]))
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_clocks_of_stuck_cases_are_drawn_on_one_axis(
     browser_page: Page, width: int, oldest: int
@@ -333,6 +334,7 @@ def list_chart_templates() -> set[str]:
     }
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("sample")
 def test_every_chart_has_a_table_with_its_numbers(inbox: InboxScenario, browser: Browser) -> None:
     assert set(TWINS) == list_chart_templates()

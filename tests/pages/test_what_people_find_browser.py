@@ -127,6 +127,7 @@ def test_the_top_box_takes_words_and_queries_and_control_k_reaches_it(
         page.wait_for_load_state("load")
 
 
+@pytest.mark.matrix
 def test_names_refs_and_repeats_are_found_by_typing_them(harbour: Found, page: Page) -> None:
     harbour.enter(page, "vilma")
     ids = harbour.ids
@@ -207,6 +208,7 @@ TABS = {
 }
 
 
+@pytest.mark.matrix
 def test_each_tab_of_the_sessions_lists_its_number_and_each_order_sorts(
     harbour: Found, page: Page
 ) -> None:
@@ -397,6 +399,7 @@ def replace_member(path: Path, name: str, old: bytes, new: bytes) -> bytes:
     return changed.read_bytes()
 
 
+@pytest.mark.matrix
 def test_dates_narrow_a_search_also_by_the_made_up_times_of_a_sample(
     harbour: Found, page: Page
 ) -> None:

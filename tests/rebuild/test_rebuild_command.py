@@ -117,6 +117,7 @@ def test_erased_texts_are_not_compared_and_never_come_back(origin: Origin) -> No
     assert Session.objects.get(id=session.id).title == ""
 
 
+@pytest.mark.matrix
 def test_a_long_session_is_checked_in_parts(
     origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

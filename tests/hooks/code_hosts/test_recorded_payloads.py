@@ -32,6 +32,7 @@ def read_recorded() -> Iterator[tuple[str, dict[str, Any]]]:
             yield recorded["_source"]["path"].split("/")[2], recorded["raw"]
 
 
+@pytest.mark.matrix
 @pytest.mark.django_db
 @pytest.mark.parametrize("is_whole", keep_core([True, False], [False]))
 def test_recorded_deliveries_are_taken(host: CodeHost, is_whole: bool) -> None:
