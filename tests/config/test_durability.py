@@ -1,5 +1,8 @@
 """Each reason not to start, with real settings where possible."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ from config import checks as config_checks
 from db import embedded_postgres, url
 from db.sqlite.base import DatabaseWrapper as SQLite
 
+ROOT = Path(__file__).resolve().parents[2]
 DEFAULTS: dict[str, Any] = {
     "TIME_ZONE": None,
     "CONN_MAX_AGE": 0,
@@ -191,6 +195,19 @@ def test_a_missing_trigger_is_refused_by_name() -> None:
     (sentence,) = config_checks.find_unsafe_start_reasons(connection)
     assert "journal_entry_never_changes are missing" in sentence
     assert "Run `manage.py migrate`" in sentence
+
+
+@pytest.mark.once
+def test_a_first_migration_warns_of_nothing(tmp_path: Path) -> None:
+    migrated = subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": "", "GATEBOOK_VAR": str(tmp_path / "var")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (migrated.stdout, migrated.stderr) == ("", "")
 
 
 @pytest.mark.django_db
