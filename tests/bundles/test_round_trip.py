@@ -312,6 +312,7 @@ def _token_in(origin: Origin, archive: Project) -> None:
     token.save(force_insert=True)
 
 
+@pytest.mark.matrix
 def test_the_same_content_gives_the_same_file_without_names_of_people(
     origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from tests.client.coroutines import run_coroutine
 from tests.client.test_pushes import wait_until
 from tests.config.server import ROOT, Server
 from tests.evaluation.test_demo_agent import rule
+from tests.matrices import keep_core
 
 if TYPE_CHECKING:  # collecting the tests does not import it
     from mcp.client.client import Client
@@ -567,7 +568,7 @@ for line in sys.stdin.buffer:
 """
 
 
-@pytest.mark.parametrize("when", ["before", "during", "after"])
+@pytest.mark.parametrize("when", keep_core(["before", "during", "after"], ["during"]))
 def test_killed_by_sigkill_the_next_proxy_does_not_repeat_blindly(place: Place, when: str) -> None:
     """Before the dispatch it is done once by the next; during it, nobody can know; after, once."""
     name = "held" if when == "before" else f"kill-{when}"

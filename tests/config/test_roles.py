@@ -200,6 +200,7 @@ def test_the_application_adds_to_history_and_can_neither_change_nor_unguard_it(
                 connection.execute("SELECT journal_drop_body_partition(%s)", [name])
 
 
+@pytest.mark.matrix
 def test_the_application_erases_and_the_owner_rewrites_and_restores(
     folder: Path, var: Path
 ) -> None:

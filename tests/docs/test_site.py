@@ -135,6 +135,7 @@ def test_a_dead_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyP
         call_command("build_docs")
 
 
+@pytest.mark.matrix
 @pytest.mark.django_db
 def test_the_address_leads_to_a_site_that_is_built_while_the_server_runs(
     site: Path, monkeypatch: pytest.MonkeyPatch, client: Client, tmp_path: Path

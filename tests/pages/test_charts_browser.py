@@ -79,6 +79,7 @@ def draw_bar(number: int, *minutes: int) -> Bar:
     return Bar(effect, steps, "acknowledged", "main")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("gap_hours", [2, 5, 14, 40])
 def test_the_words_of_a_gap_lie_on_no_hour_of_the_map(browser_page: Page, gap_hours: int) -> None:
     end = 45 + gap_hours * 60
@@ -277,6 +278,7 @@ def test_states_of_a_chart_differ_in_more_than_colour(
     assert len(set(textures)) == len(textures)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_textures_differ_in_one_colour(browser_page: Page, scheme: str) -> None:
     for states in STATE_TEXTURES.values():

@@ -190,6 +190,7 @@ def minutes(text: str) -> int:
     return int(hours) * 60 + int(rest)
 
 
+@pytest.mark.matrix
 def test_the_journey_of_an_administrator_without_javascript(
     server: Server, new_page: Callable[..., Page]
 ) -> None:

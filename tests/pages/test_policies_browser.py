@@ -83,6 +83,7 @@ def test_every_page_is_accessible(
     assert violations == []
 
 
+@pytest.mark.matrix
 def test_a_draft_comes_into_force_without_javascript(
     server: Server, new_page: Callable[..., Page]
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_draft_comes_into_force_without_javascript(
     ).to_be_visible()
 
 
+@pytest.mark.matrix
 def test_an_exemption_is_granted_and_revoked_without_javascript(
     server: Server, new_page: Callable[..., Page]
 ) -> None:

@@ -159,6 +159,7 @@ def test_a_parent_that_a_report_names_freely_is_no_fault(
     assert list_differences() == []
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL keeps what rows refer to")
 def test_rows_under_a_row_that_is_gone_are_named_and_kept(inbox: InboxScenario) -> None:
     target = {"repository": "forum", "ref": "refs/heads/main"}

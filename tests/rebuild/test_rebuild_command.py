@@ -40,6 +40,7 @@ def summarize(*arguments: str) -> tuple[int, dict[str, Any]]:
     return code, orjson.loads(text.splitlines()[-1])
 
 
+@pytest.mark.matrix
 def test_an_imported_session_is_compared_with_what_was_imported(
     origin: Origin, tmp_path: Path
 ) -> None:

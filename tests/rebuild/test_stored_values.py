@@ -167,6 +167,7 @@ def test_the_line_says_which_value_it_is_in_plain_words(inbox: InboxScenario) ->
     assert run("--check")[0] == 0
 
 
+@pytest.mark.matrix
 def test_an_entry_that_cannot_be_read_is_named_by_its_position(inbox: InboxScenario) -> None:
     furnish(inbox)
     agent = Agent.objects.get(name="deploy-7")

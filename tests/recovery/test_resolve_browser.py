@@ -79,6 +79,7 @@ def test_every_page_is_accessible(
     assert violations == []
 
 
+@pytest.mark.matrix
 def test_an_effect_is_resolved_without_javascript(
     live_server_process: Server, agent: Caller, new_page: Callable[..., Page]
 ) -> None:

@@ -92,6 +92,7 @@ def test_the_board_and_its_pages_are_accessible(
     assert violations == []
 
 
+@pytest.mark.matrix
 def test_a_stuck_session_is_handled_without_javascript(
     live_server_process: Server, stuck: dict[str, Any], new_page: Callable[..., Page]
 ) -> None:
